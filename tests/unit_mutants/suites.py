@@ -82,8 +82,16 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_partition_store.py",
     ),
     "waltz_server/store/voting.py": (f"{_STORE}/test_voting.py",),
+    "waltz_server/partition/append_outcomes.py": (f"{_SERVER}/test_append_answers.py",),
+    "waltz_server/partition/lock_lines.py": (
+        f"{_SERVER}/test_append_lines.py",
+        f"{_SERVER}/test_lock_lines.py",
+    ),
+    "waltz_server/partition/lock_turns.py": (f"{_SERVER}/test_append_lines.py",),
+    "waltz_server/partition/repeats.py": (f"{_SERVER}/test_append_answers.py",),
     "waltz_server/partition/append.py": (
         f"{_SERVER}/test_append.py",
+        f"{_SERVER}/test_append_answers.py",
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_pending_answers.py",
     ),
@@ -178,7 +186,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_bad_input.py",
         f"{_CLIENT}/test_small_parts.py",
     ),
+    "waltz_client/_internal/stream/session.py": (f"{_CLIENT}/test_append_answers.py",),
     "waltz_client/_internal/append/window.py": (
+        f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
@@ -197,6 +207,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
     "waltz_client/_internal/stream/partition.py": (
+        f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_mount.py",
     ),

@@ -17,6 +17,7 @@ from typing import ClassVar
 from waltz_client.committed import Committed
 from waltz_cluster import errors as cluster_errors
 from waltz_protocol import errors as protocol_errors
+from waltz_protocol.locks import LockId
 
 
 class Outcome(enum.Enum):
@@ -167,13 +168,26 @@ class LockConflictError(AppendError):
 
     retriable = True
 
-    def __init__(self, *, partition_id: int, conflicting_high_water_mark: int) -> None:
+    def __init__(
+        self,
+        *,
+        partition_id: int,
+        conflicting_high_water_mark: int,
+        lock: LockId | None = None,
+        winner: int | None = None,
+    ) -> None:
+        """`lock`: one that was touched, and `winner`: the client id of who touched it; None when the server
+        does not say so (before version 5 of the protocol), or does not know it any longer."""
+        named = "a lock" if lock is None else f"the lock {lock.name!r} {lock.id}"
+        who = "" if winner is None else f" (of client {winner})"
         super().__init__(
-            f"lock conflict in partition {partition_id}: a lock was touched by transaction "
-            f"{conflicting_high_water_mark} or earlier, after the view of this append",
+            f"lock conflict in partition {partition_id}: {named} was touched by transaction "
+            f"{conflicting_high_water_mark}{who} or earlier, after the view of this append",
             partition_id=partition_id,
         )
         self.conflicting_high_water_mark = conflicting_high_water_mark
+        self.lock = lock
+        self.winner = winner
 
 
 class ViewAheadError(AppendError):
@@ -199,6 +213,30 @@ class AppendFailedError(AppendError):
     retriable = True
 
 
+class ServerOverloadedError(AppendFailedError):
+    """The server has too many appends to the partition waiting; try again after `retry_after_ms`. Only
+    servers that speak version 5 of the protocol say so."""
+
+    def __init__(self, *, partition_id: int, retry_after_ms: int) -> None:
+        super().__init__(
+            f"append to partition {partition_id} was refused: its server has too many appends waiting "
+            f"(to be tried again after {retry_after_ms} ms)",
+            partition_id=partition_id,
+        )
+        self.retry_after_ms = retry_after_ms
+
+
+class NoQuorumError(AppendFailedError):
+    """The server could not reach enough storage nodes for the partition; the message says who is missing.
+    Only servers that speak version 5 of the protocol say so."""
+
+    def __init__(self, *, partition_id: int, detail: str) -> None:
+        super().__init__(
+            f"append to partition {partition_id} was refused: {detail or 'too few storage nodes'}",
+            partition_id=partition_id,
+        )
+
+
 class DeadlineExceededError(AppendError):
     """The deadline passed before the append was sent: certainly not in the log."""
 
@@ -210,6 +248,11 @@ class OutcomeUnknownError(AppendError):
     committed."""
 
     outcome = Outcome.UNKNOWN
+
+
+class RepeatTooOldError(OutcomeUnknownError):
+    """An append was sent again, and its server no longer looks so far back in the log for its first copy
+    (`server.repeatWindow`): it was not taken as a new one. Read from where you were and compare."""
 
 
 class NotAppliedError(AppendError):
@@ -252,6 +295,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineExceededError",
     "LockConflictError",
+    "NoQuorumError",
     "NotAppliedError",
     "Outcome",
     "OutcomeUnknownError",
@@ -259,7 +303,9 @@ __all__ = [
     "PartitionNotFoundError",
     "PartitionUnavailableError",
     "PayloadError",
+    "RepeatTooOldError",
     "RequestDeadlineError",
+    "ServerOverloadedError",
     "ServerRequestError",
     "StopApplyingError",
     "TlsSettingsError",

@@ -135,8 +135,8 @@ async def test_a_lock_failure_is_retried_after_the_conflict_was_applied(
     assert note.views == [0, 1]
     assert app.log[4:] == [
         "execute b",
-        "apply 1",
         "lock failure b",
+        "apply 1",
         "execute b",
         "completion b True",
         "apply 2",

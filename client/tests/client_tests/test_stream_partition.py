@@ -72,7 +72,7 @@ class Session:
         self.feeds: list[tuple[ReqId, int]] = []
         self.closed = False
 
-    def send_frame(self, frame: bytes) -> bool:
+    def send_append(self, frame: bytes) -> bool:
         if not self.closed:
             self.appends.append(frame)
         return not self.closed

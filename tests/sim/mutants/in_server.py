@@ -86,7 +86,7 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/append.py",
-                "        if item.mount.fenced:\n            self._metrics.append_dropped_fenced.inc()\n            return True\n",
+                "        if item.mount.fenced:\n            self._metrics.append_dropped_fenced.inc()\n            self._outcomes.refused(item, Verdict.NOT_MOUNTED)\n            return True\n",
                 "",
             ),
             Edit(

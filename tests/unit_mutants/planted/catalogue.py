@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
+from tests.unit_mutants.planted.in_append_answers import ANSWER_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
@@ -26,6 +27,7 @@ ALL_BUGS = (
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CLIENT_BUGS,
+    *ANSWER_BUGS,
     *CLUSTER_BUGS,
     *PEER_BUGS,
     *ADMIN_BUGS,

@@ -150,8 +150,8 @@ SERVER_BUGS = (
         "append_of_another_client_is_taken",
         "D10",
         "connection.py",
-        "        if client_id != self.client_id:\n            # its",
-        "        if client_id < 0:\n            # its",
+        "        elif client_id != self.client_id:\n            # its",
+        "        elif client_id < 0:\n            # its",
         "A client is informed that an append of its own committed, which somebody else made.",
     ),
     _bug(

@@ -22,6 +22,7 @@ from waltz_client.errors import (
     OutcomeUnknownError,
     PartitionUnavailableError,
     RequestDeadlineError,
+    ServerOverloadedError,
     ViewAheadError,
     WaltzClientError,
     WindowFullError,
@@ -109,8 +110,14 @@ class Appender:
                     settings.retry_max_backoff_ms / 1000,
                     self._random,
                 )
+            seconds_asked = (
+                outcome.retry_after_ms / 1000 if isinstance(outcome, ServerOverloadedError) else 0.0
+            )
             await self._life.pause(
-                min(backoff.next_seconds(), max(0.0, deadline - asyncio.get_running_loop().time()))
+                min(
+                    max(backoff.next_seconds(), seconds_asked),
+                    max(0.0, deadline - asyncio.get_running_loop().time()),
+                )
             )
 
     async def _attempt(
@@ -135,10 +142,12 @@ class Appender:
         handle = PendingAppend(request.partition_id, on_done, called_at=called_at)
         partition.send_append(handle, request)
         timer = loop.call_at(deadline, _expire, done)
+        resolved = False
         try:
             resolved = await done
         finally:
             timer.cancel()
+            handle.given_up = not resolved
         if not resolved:
             unknown = OutcomeUnknownError(
                 f"append to partition {request.partition_id} was sent, but its outcome did not come within {seconds:g} s",
@@ -262,8 +271,8 @@ class Appender:
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.may_send:
                     await partition.wait_writable()
-                batch.sent[index] = True
                 handle = PendingAppend(append.partition, batch.done, index, called_at)
+                batch.sent[index] = handle
                 partition.send_append(handle, request)
             except AppendError as error:
                 batch.settle(index, error)
@@ -285,7 +294,7 @@ class _Batch:
 
     def __init__(self, on_result: Callable[[Append, Committed | AppendError], object] | None) -> None:
         self.appends: list[Append] = []
-        self.sent: list[bool] = []
+        self.sent: list[PendingAppend | None] = []
         self._results: list[Committed | AppendError | None] = []
         self._left = 0
         self._idle: asyncio.Future[None] | None = None
@@ -298,7 +307,7 @@ class _Batch:
 
     def add(self, append: Append) -> int:
         self.appends.append(append)
-        self.sent.append(False)
+        self.sent.append(None)
         self._results.append(None)
         self._left += 1
         return len(self.appends) - 1
@@ -338,7 +347,9 @@ class _Batch:
                 continue
             where = f"append to partition {append.partition}"
             error: AppendError
-            if self.sent[index]:
+            handle = self.sent[index]
+            if handle is not None:
+                handle.given_up = True
                 error = OutcomeUnknownError(
                     f"{where} was sent, but its outcome did not come {when}", partition_id=append.partition
                 )
@@ -349,3 +360,6 @@ class _Batch:
     def abandon(self) -> None:
         """The caller is gone."""
         self._abandoned = True
+        for handle in self.sent:
+            if handle is not None:
+                handle.given_up = True

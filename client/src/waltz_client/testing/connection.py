@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz_client.testing.answers import answer
 from waltz_client.testing.block_feeds import not_served
 from waltz_client.testing.partition import LogPartition
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.append import APPEND_TYPE, parse_append
+from waltz_protocol.frames.append_batch import (
+    APPEND_BATCH_TYPE,
+    FIRST_VERSION,
+    REPEATED_APPEND_TYPE,
+    Verdict,
+    split_batch,
+    split_repeated,
+)
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId, data_checksum
@@ -55,12 +64,13 @@ class LogConnection:
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """One request."""
-        if body[0] == APPEND_TYPE:
-            append = parse_append(body, channel.version)
-            if append is not None:
-                partition = self._partition_of(ReqId.unpack(append.req_id).partition_id)
-                if partition is not None:
-                    partition.append_received(self, append)
+        kind = body[0]
+        if kind == APPEND_TYPE or (kind == REPEATED_APPEND_TYPE and channel.version >= FIRST_VERSION):
+            self._append(body)
+            return
+        if kind == APPEND_BATCH_TYPE and channel.version >= FIRST_VERSION:
+            for append in split_batch(body, channel.version):
+                self._append(append)
             return
         message = CLIENT.decode(body, channel.version)
         match message:
@@ -72,6 +82,19 @@ class LogConnection:
                 self._read(message)
             case _:
                 self._admin(message)
+
+    def _append(self, body: memoryview) -> None:
+        repeated = None
+        if body[0] == REPEATED_APPEND_TYPE:
+            repeated, body = split_repeated(body)
+        append = parse_append(body, self.version)
+        if append is None:
+            return
+        partition = self._partition_of(ReqId.unpack(append.req_id).partition_id)
+        if partition is not None:
+            partition.append_received(self, append, repeated)
+        else:
+            answer(self, append.req_id, Verdict.NOT_SERVED)
 
     def _stream(self, message: m.MountRequest | m.FeedRequest | m.FlushRequest) -> None:
         partition = self._partition_of(message.req_id.partition_id)

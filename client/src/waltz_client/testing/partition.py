@@ -16,12 +16,14 @@ from random import Random
 from typing import NamedTuple
 
 from waltz_client.errors import UsageError
+from waltz_client.testing.answers import answer
 from waltz_client.testing.block_feeds import BlockFeeds
 from waltz_client.testing.feeds import MIN_CREDIT, Feeds
 from waltz_client.testing.home import Home, on_the_loop
 from waltz_client.testing.locks import make_locks
 from waltz_client.testing.values import ClientConnection, LoggedTransaction
 from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.append_batch import Repeated, Verdict
 from waltz_protocol.locks import LockId
 from waltz_protocol.messages import client as m
 from waltz_protocol.types import ReqId
@@ -41,6 +43,7 @@ class _Waiting(NamedTuple):
     connection: ClientConnection
     append: Append
     due: float
+    repeated: Repeated | None
 
 
 class LogPartition:
@@ -77,6 +80,7 @@ class LogPartition:
         self._fates: deque[_Fate] = deque()
         self._failing_rate = 0.0
         self._failing_reads = 0
+        self._unsaid: list[tuple[ClientConnection, bytes, int]] = []
         self._random = random
         self._on_change = on_change
 
@@ -162,6 +166,9 @@ class LogPartition:
         """Undo `pause_feed`."""
         self._feeds.paused = self._block_feeds.paused = False
         self._pump()
+        unsaid, self._unsaid = self._unsaid, []
+        for connection, req_id, transaction_id in unsaid:
+            answer(connection, req_id, Verdict.COMMITTED, transaction_id)
 
     def fail_next_reads(self, count: int) -> None:
         """The next requests for payload fail (the client asks again)."""
@@ -169,8 +176,8 @@ class LogPartition:
 
     @on_the_loop
     def remount(self) -> None:
-        """As if the partition moved to another server: a new generation, clients mount again, undecided
-        appends are dropped, and the lock table starts anew at the high-water mark (older views conflict)."""
+        """As if the partition moved to another server: a new generation, clients mount again and send what is
+        undecided again, and the lock table starts anew at the high-water mark (older views conflict)."""
         self._reset()
         self.served = True
         self.generation += 1
@@ -257,11 +264,15 @@ class LogPartition:
         """Answered when everything before it is decided."""
         self._enqueue(lambda: connection.send(m.FlushResponse(request.req_id, self.high_water_mark)))
 
-    def append_received(self, connection: ClientConnection, append: Append) -> None:
-        """Into the queue, if the connection may append; dropped in silence otherwise."""
+    def append_received(
+        self, connection: ClientConnection, append: Append, repeated: Repeated | None = None
+    ) -> None:
+        """Into the queue, if the connection may append; dropped otherwise."""
         if self._may_append(connection, ReqId.unpack(append.req_id).client_id):
             due = asyncio.get_running_loop().time() + self._delay_seconds
-            self._enqueue(_Waiting(connection, append, due))
+            self._enqueue(_Waiting(connection, append, due, repeated))
+        else:
+            answer(connection, append.req_id, Verdict.NOT_MOUNTED)
 
     def read(self, transaction_id: int) -> tuple[bytes | None, str | None]:
         """The payload, or why not."""
@@ -317,7 +328,7 @@ class LogPartition:
                 if self._held or not self._is_due(head):
                     return
                 queue.popleft()
-                self._decide(head.connection, head.append)
+                self._decide(head.connection, head.append, head.repeated)
             else:
                 queue.popleft()
                 head()
@@ -334,22 +345,60 @@ class LogPartition:
         self._timer = None
         self._work()
 
-    def _decide(self, connection: ClientConnection, append: Append) -> None:
+    def _decide(self, connection: ClientConnection, append: Append, repeated: Repeated | None) -> None:
         req_id = ReqId.unpack(append.req_id)
+        generation = append.generation
+        if repeated is not None:
+            generation = repeated.generation
+            there = self._find(req_id, append, repeated.searched)
+            if there is not None:
+                self._say_committed(connection, append.req_id, there)
+                return
         fate = self._fates.popleft() if self._fates else None
         if fate is None and self._failing_rate and self._random.random() < self._failing_rate:
             fate = _Fate.FAIL
         conflict = self._locks.estimate(append.write_locks, append.read_locks)
         if fate is _Fate.CONFLICT:
-            connection.send(m.LockFailure(req_id, self.high_water_mark))
+            self._refuse(connection, append, self.high_water_mark)
         elif conflict > append.client_high_water_mark:
-            connection.send(m.LockFailure(req_id, conflict))
+            self._refuse(connection, append, conflict)
         elif fate is _Fate.FAIL:
-            # A server says nothing and lets the client ask; the same answer unasked spares tests the waiting.
-            connection.send(m.FlushResponse(req_id, self.high_water_mark))
-        elif append.generation == self.generation:
+            # Before version 5 a server says nothing and lets the client ask; the same answer unasked spares
+            # tests the waiting.
+            if not answer(connection, append.req_id, Verdict.DROPPED):
+                connection.send(m.FlushResponse(req_id, self.high_water_mark))
+        elif generation == self.generation:
             header = int.from_bytes(append.tail[:4], "big", signed=True)
-            self._commit(req_id, header, append.tail[8:-4], append.write_locks, append.append_locks)
+            locks = append.write_locks, append.append_locks
+            transaction_id = self._commit(req_id, header, append.tail[8:-4], *locks)
+            self._say_committed(connection, append.req_id, transaction_id)
+        else:
+            answer(connection, append.req_id, Verdict.STALE_GENERATION, self.generation)
+
+    def _say_committed(self, connection: ClientConnection, req_id: bytes, transaction_id: int) -> None:
+        if self._feeds.paused:
+            self._unsaid.append((connection, req_id, transaction_id))
+        else:
+            answer(connection, req_id, Verdict.COMMITTED, transaction_id)
+
+    def _refuse(self, connection: ClientConnection, append: Append, mark: int) -> None:
+        checked = append.write_locks + append.read_locks
+        lock = next((one for one in checked if self._locks.estimate((one,), ()) >= mark), 0)
+        index = mark - self._first_id
+        winner = self._log[index].req_id.client_id if 0 <= index < len(self._log) else -1
+        verdict = Verdict.LOCK_CONFLICT
+        if not answer(connection, append.req_id, verdict, mark, lock=lock, winner=winner):
+            connection.send(m.LockFailure(ReqId.unpack(append.req_id), mark))
+
+    def _find(self, req_id: ReqId, append: Append, searched: int) -> int | None:
+        """An append that is sent again: its id, if it is in the log."""
+        for one in self._log[max(0, searched + 1 - self._first_id) :]:
+            its = one.req_id
+            if (its.client_id, its.seq_num) == (req_id.client_id, req_id.seq_num) and (
+                one.data == append.tail[8:-4]
+            ):
+                return one.transaction_id
+        return None
 
     def _commit(
         self,

@@ -10,10 +10,12 @@ from typing import Protocol, TypeVar
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.append import Append, encode_append, parse_append
+from waltz_protocol.frames.append_batch import APPEND_ANSWERS_TYPE, FIRST_VERSION, Answer, parse_answers
 from waltz_protocol.handshake import encode_hello
 from waltz_protocol.messages.client import FeedData
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
+from waltz_server.partition.append_answers import AppendAnswers
 
 M = TypeVar("M")
 
@@ -75,6 +77,9 @@ class FakeClient:
         self.waiting_bytes = 0
         self.most_waiting_bytes = 0
         self.mounts: dict[int, tuple[object, bytes]] = {}
+        self.answers: AppendAnswers | None = None
+        if version >= FIRST_VERSION:
+            self.answers = AppendAnswers(self, asyncio.get_running_loop())
         self._buffer_bytes = buffer_bytes
         self._parked: list[_Parked] = []
 
@@ -113,10 +118,23 @@ class FakeClient:
     def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
         self.mounts[partition_id] = (incarnation, req_id)
 
+    def answered(self) -> list[Answer]:
+        """All answers to appends of version 5 so far."""
+        answers = []
+        for _, body in split_frames(self.stream):
+            if body[0] == APPEND_ANSWERS_TYPE:
+                client_id, some = parse_answers(body)
+                if client_id != self.client_id:
+                    raise ValueError(f"answers for client {client_id}")
+                answers += some
+        return answers
+
     def messages(self) -> list[Message]:
-        """Everything sent so far, decoded."""
+        """Everything sent so far, decoded, but answers to appends."""
         decoded = []
         for version, body in split_frames(self.stream):
+            if body[0] == APPEND_ANSWERS_TYPE:
+                continue
             if version != self.version:
                 raise ValueError(f"a frame of version {version} on a connection of version {self.version}")
             decoded.append(CLIENT.decode(body, version))

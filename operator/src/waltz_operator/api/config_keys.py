@@ -112,6 +112,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.transactionDataCacheAllocation": Key(Kind.TEXT),
         "server.maxFrameBytes": Key(Kind.INTEGER, 1024),
         "server.maxProtocolVersion": Key(Kind.INTEGER, 4, 5),
+        "server.repeatWindow": Key(Kind.INTEGER, 1),
         "server.maxConnections": Key(Kind.INTEGER, 1),
         "server.maxHandshakes": Key(Kind.INTEGER, 1),
         "server.receiveBytes": Key(Kind.INTEGER, 1048576),

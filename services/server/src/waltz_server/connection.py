@@ -18,16 +18,27 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Iterable, Iterator
 
 import structlog
 
 from waltz_protocol.aio.channel import Channel
+from waltz_protocol.aio.incoming import FRAME_UNITS
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError, TooManyLocksError
 from waltz_protocol.frames.append import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
+from waltz_protocol.frames.append_batch import (
+    APPEND_BATCH_TYPE,
+    FIRST_VERSION,
+    REPEATED_APPEND_TYPE,
+    Repeated,
+    Verdict,
+    split_batch,
+    split_repeated,
+)
 from waltz_protocol.frames.replies import mount_response
 from waltz_protocol.messages.client import (
     AppendRequest,
@@ -43,6 +54,8 @@ from waltz_protocol.messages.client import (
     TransactionDataRequest,
 )
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
+from waltz_server.partition.append_answers import AppendAnswers
+from waltz_server.partition.append_outcomes import refuse
 from waltz_server.partition.block_feeds import block_failure
 from waltz_server.partition.client import Parked
 from waltz_server.partition.owned_partition import Partition
@@ -55,6 +68,8 @@ _BYTES_PER_UNIT_SHIFT = 9
 MARKER_UNITS = 200
 """Of work (see `aio.turns`) for a mount, flush or feed request beside that for its frame: each may be a
 question to the storage nodes, and a client has a handful of them per partition in its life."""
+APPENDS_PER_STEP = 32
+"""Of a batch, between two looks at whether it is somebody else's turn."""
 UNREAD_BYTES = 32 * 1024 * 1024
 """Of all connections of a server: answers to what was asked for while megabytes of answers were waiting
 already."""
@@ -95,6 +110,7 @@ class ClientConnection:
         self.client_id = 0
         self.connection_seq_num = 0
         self.version = 0
+        self.answers: AppendAnswers | None = None
         self._registry = registry
         self._partitions = registry.partitions
         self._admin = admin
@@ -182,6 +198,8 @@ class ClientConnection:
         """Hello exchanged."""
         self._channel = channel
         self.version = channel.version
+        if self.version >= FIRST_VERSION:
+            self.answers = AppendAnswers(self, asyncio.get_running_loop())
         self._registry.connection_opened(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
@@ -195,13 +213,9 @@ class ClientConnection:
         if kind == _APPEND:
             if len(body) > LARGE_BYTES:
                 return self._large_append(channel, body)
-            try:
-                append = parse_append(body, self.version, self._max_locks)
-            except TooManyLocksError as error:
-                self._drop(channel, error)
-                return None
-            client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
-            self._take(client_id, partition_id, append)
+            self._append(channel, body)
+        elif kind == APPEND_BATCH_TYPE and self.answers is not None:
+            return self._append_batch(channel, body)
         elif kind == _DATA:
             self._transaction_data(body)
         elif kind in _FIXED_SIZES:
@@ -213,11 +227,41 @@ class ClientConnection:
             self._blocks(body)
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
+        elif kind == REPEATED_APPEND_TYPE and self.answers is not None:
+            repeated, body = split_repeated(body)
+            return self._large_append(channel, body, repeated)
         else:
             raise ProtocolError(f"message type {kind} is unknown or not for servers")
         return None
 
-    def _large_append(self, channel: Channel, body: memoryview) -> Iterator[int]:
+    def _append(self, channel: Channel, body: memoryview) -> None:
+        try:
+            append = parse_append(body, self.version, self._max_locks)
+        except TooManyLocksError as error:
+            self._drop(channel, body, error)
+            return
+        client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
+        self._take(client_id, partition_id, append)
+
+    def _append_batch(self, channel: Channel, body: memoryview) -> Iterator[int]:
+        """Appends that came in one frame, in steps of some."""
+        for count, append in enumerate(split_batch(body, self.version), 1):
+            kind = append[0]
+            if kind == _APPEND and len(append) <= LARGE_BYTES:
+                self._append(channel, append)
+            elif kind == _APPEND:
+                yield from self._large_append(channel, append)
+            elif kind == REPEATED_APPEND_TYPE:
+                repeated, again = split_repeated(append)
+                yield from self._large_append(channel, again, repeated)
+            else:
+                raise ProtocolError(f"message type {kind} in a batch of appends")
+            if not count % APPENDS_PER_STEP:
+                yield APPENDS_PER_STEP * FRAME_UNITS
+
+    def _large_append(
+        self, channel: Channel, body: memoryview, repeated: Repeated | None = None
+    ) -> Iterator[int]:
         """The same in steps of a millisecond or two."""
         client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
         try:
@@ -225,23 +269,32 @@ class ClientConnection:
             while True:
                 yield next(steps) >> _BYTES_PER_UNIT_SHIFT
         except TooManyLocksError as error:
-            self._drop(channel, error)
+            self._drop(channel, body, error)
         except StopIteration as parsed:
-            self._take(client_id, partition_id, parsed.value)
+            self._take(client_id, partition_id, parsed.value, repeated)
 
-    def _take(self, client_id: int, partition_id: int, append: Append | None) -> None:
+    def _take(
+        self, client_id: int, partition_id: int, append: Append | None, repeated: Repeated | None = None
+    ) -> None:
         """To the partition that is here now: while a large append was parsed, its partition may have left or
         begun anew."""
         partition = self._partitions.get(partition_id)
-        if client_id != self.client_id:
+        if append is None:
+            if self.answers is not None:
+                raise ProtocolError("an append with a null lock array")
+        elif client_id != self.client_id:
             # its commit would be taken for one of that client's (safety D10)
             self.misbehaved(f"dropped an append under a request id of client {client_id}")
-        elif append is not None and partition is not None:
-            partition.append(self, append)
+            refuse(self, append.req_id, Verdict.REQUEST_ID_IN_USE)
+        elif partition is not None:
+            partition.append(self, append, repeated)
+        else:
+            refuse(self, append.req_id, Verdict.NOT_SERVED, text=self._registry.address_of(partition_id))
 
-    def _drop(self, channel: Channel, error: TooManyLocksError) -> None:
-        """The protocol has no word for it: the append vanishes, as others that are refused, and its client
-        learns by a flush that it failed. The partitions of its other appends have nothing to do with it."""
+    def _drop(self, channel: Channel, body: memoryview, error: TooManyLocksError) -> None:
+        """Before version 5 the protocol has no word for it: the append vanishes, and its client learns by a
+        flush that it failed. The partitions of its other appends have nothing to do with it."""
+        refuse(self, bytes(body[1:_FIELDS_OFFSET]), Verdict.TOO_LARGE, self._max_locks, str(error))
         if not self._warned_of_locks:
             self._warned_of_locks = True
             channel.warn(f"dropped: {error}; server.maxLocksPerAppend is {self._max_locks}")

@@ -101,6 +101,8 @@ class PartitionRegistry:
         """Connections that have gone and are not forgotten yet."""
         self.num_partitions = num_partitions
         self.partitions: dict[int, Partition] = {}
+        self.owners: Mapping[int, str] = {}
+        """Partition id to the address of its owner, by the assignment; the server writes it."""
         """Partition id -> live object: what connections route by."""
         self.peer_log = PeerLog(logging.getLogger(__name__), clock=lambda: asyncio.get_running_loop().time())
         self._make_partition = make_partition
@@ -120,6 +122,10 @@ class PartitionRegistry:
     async def __aexit__(self, *exception: object) -> None:
         self.close()
         await self._tasks.__aexit__(None, None, None)
+
+    def address_of(self, partition_id: int) -> str | None:
+        """Who owns a partition that is not here, by the assignment; None when nobody is known to."""
+        return self.owners.get(partition_id)
 
     # -- the assignment ------------------------------------------------------------------------------------
 

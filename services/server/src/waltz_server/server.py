@@ -271,6 +271,11 @@ class WaltzServer:
 
     def _endpoints_changed(self, endpoints: Endpoints) -> None:
         self._others = {endpoint for endpoint in endpoints if endpoint != self.endpoint}
+        self.registry.owners = {
+            int(partition_id): str(endpoint)
+            for endpoint, owned in endpoints.items()
+            for partition_id in owned
+        }
 
     # -- leaving -------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
-from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.owned_partition import PartitionSettings
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.store.api import StoreSettings
 
 MIB = 1024 * 1024
@@ -75,6 +75,8 @@ class ServerSettings(ZooKeeperSettings):
     peer_timeout_ms: int = Field(default=2_000, alias="server.peerTimeout", ge=200)
     """A server that watches and is silent for this many milliseconds is evicted by the others; eight pings
     are sent in that time. Set it alike on all servers."""
+    repeat_window: int = Field(default=10_000, alias="server.repeatWindow", ge=1)
+    """Last transactions of a partition among which an append that is sent again is looked for."""
     max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
@@ -130,6 +132,7 @@ class ServerSettings(ZooKeeperSettings):
             min_fetch_size=self.min_fetch_size,
             realtime_threshold=self.realtime_threshold,
             append_bounds=AppendBounds(self.append_queue_count, self.append_queue_bytes),
+            repeat_window=self.repeat_window,
         )
 
     def store_settings(self) -> StoreSettings:

@@ -6,8 +6,8 @@ import pytest
 
 from waltz_protocol.messages.client import FeedData, FlushResponse, LockFailure, MountResponse, MountState
 from waltz_protocol.types import ReqId
-from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.owned_partition import PartitionError, PartitionSettings
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.store.api import AppendEntry, StoreState
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record

@@ -25,8 +25,8 @@ from waltz_protocol.messages.client import (
 )
 from waltz_protocol.types import ReqId, data_checksum
 from waltz_server import connection as connection_module
-from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.owned_partition import PartitionSettings
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_testkit.client_peers import RawPeer
 from waltz_testkit.loopback_server import LoopbackServer
 from waltz_testkit.partition_rig import wire_record

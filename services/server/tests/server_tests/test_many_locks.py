@@ -21,8 +21,9 @@ from waltz_protocol.messages.client import (
 )
 from waltz_protocol.types import ReqId
 from waltz_server.partition import append as append_module
-from waltz_server.partition.append import APPEND_UNITS, LOCK_UNITS, AppendBounds
+from waltz_server.partition.append import APPEND_UNITS, LOCK_UNITS
 from waltz_server.partition.owned_partition import PartitionSettings
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz_client._internal.append.lock_names import lock_of
 from waltz_client._internal.append.transaction_monitor import Cause, MonitorEntry
 from waltz_client.errors import (
     AppendError,
     AppendFailedError,
     LockConflictError,
+    NoQuorumError,
     Outcome,
     OutcomeUnknownError,
+    RepeatTooOldError,
+    ServerOverloadedError,
+    TransactionTooLargeError,
 )
 from waltz_client.transaction import Committed
 
@@ -26,14 +31,21 @@ class PendingAppend(MonitorEntry):
         "called_at",
         "cause",
         "context",
+        "detail",
+        "frame",
+        "given_up",
+        "lock",
         "mark",
         "on_done",
         "partition_id",
+        "searched",
         "sent",
         "size",
         "tick",
         "view",
+        "wait_ms",
         "watchers",
+        "winner",
     )
 
     def __init__(
@@ -55,6 +67,13 @@ class PendingAppend(MonitorEntry):
         self.sent: object = None  # what the observers returned when it was
         self.view = -1  # what it was sent with
         self.watchers: list[Callable[[], None]] | None = None
+        self.frame = b""  # as it was sent, until it has an outcome
+        self.searched: int | None = None  # see `AppendWindow.position_lost`
+        self.given_up = False  # its caller has an unknown outcome: it is not sent again
+        self.lock: int | None = None  # the hash that was touched, and by whom
+        self.winner: int | None = None
+        self.wait_ms = 0
+        self.detail = ""
         self.pending = False
         self.conflict = -1
 
@@ -66,7 +85,7 @@ class PendingAppend(MonitorEntry):
             return None
         if cause is Cause.COMMITTED:
             return Outcome.COMMITTED
-        return Outcome.UNKNOWN if cause is Cause.CLOSED else Outcome.FAILED
+        return Outcome.UNKNOWN if cause in (Cause.CLOSED, Cause.TOO_OLD) else Outcome.FAILED
 
     @property
     def committed(self) -> bool:
@@ -86,7 +105,24 @@ class PendingAppend(MonitorEntry):
                 return None
             case Cause.LOCK_CONFLICT:
                 return LockConflictError(
-                    partition_id=self.partition_id, conflicting_high_water_mark=self.mark
+                    partition_id=self.partition_id,
+                    conflicting_high_water_mark=self.mark,
+                    lock=None if self.lock is None else lock_of(self.lock),
+                    winner=self.winner,
+                )
+            case Cause.OVERLOADED:
+                return ServerOverloadedError(partition_id=self.partition_id, retry_after_ms=self.wait_ms)
+            case Cause.NO_QUORUM:
+                return NoQuorumError(partition_id=self.partition_id, detail=self.detail)
+            case Cause.TOO_LARGE:
+                return TransactionTooLargeError(
+                    f"append to partition {self.partition_id} was refused: {self.detail}",
+                    partition_id=self.partition_id,
+                )
+            case Cause.TOO_OLD:
+                return RepeatTooOldError(
+                    f"append to partition {self.partition_id} has no outcome: {Cause.TOO_OLD.value}",
+                    partition_id=self.partition_id,
                 )
             case Cause.CLOSED:
                 return OutcomeUnknownError(

@@ -6,10 +6,10 @@ Made once by the call, checked, with the locks hashed; what comes after it passe
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from waltz_client._internal.append.lock_names import hash_of
 from waltz_client.errors import TransactionTooLargeError, UsageError
 from waltz_client.settings import ClientSettings
 from waltz_protocol.locks import LockId
@@ -69,14 +69,9 @@ def append_request(
     return _make(AppendRequest, (partition_id, data, header, write, read, append, as_of))
 
 
-@functools.lru_cache(maxsize=65536)
-def _lock_hash(lock: LockId) -> int:
-    return lock.hash
-
-
 def lock_hashes(locks: Iterable[LockId]) -> LockHashes:
     """Wire hashes of locks, in order, duplicates kept. UsageError for anything that is not a lock."""
     try:
-        return tuple(_lock_hash(lock) for lock in locks)
+        return tuple(hash_of(lock) for lock in locks)
     except (AttributeError, TypeError):
         raise UsageError("locks must be LockId(name, id) values") from None

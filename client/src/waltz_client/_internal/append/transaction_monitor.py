@@ -1,6 +1,6 @@
 """Transaction monitor: from the in-order feed to the outcome of each append of one partition. Pure.
 
-Appends are never acknowledged. What became of one follows from three things the server sends
+Before version 5 appends are never acknowledged. What became of one follows from three things the server sends
 (docs/protocol.md, clients and servers): the feed, flush responses and lock failures. The rules:
 
 * **committed(r)**, r seen in the feed in order: everything older than r failed, r succeeded.
@@ -10,6 +10,8 @@ Appends are never acknowledged. What became of one follows from three things the
   r failed. Lock failures and flush responses are written by other hands than the feed and may overtake it;
   without this deferral a committed append would be called failed and be written twice by a retry.
 * A disconnection by itself decides nothing.
+* **an answer** of version 5 that refuses takes effect at once, but for a lock conflict, which is deferred as
+  a lock failure is; one that says *committed* leaves it to the feed, unless the feed has skipped that id.
 
 Invariants:
 
@@ -42,6 +44,12 @@ class Cause(enum.Enum):
     FLUSHED = "the server answered a flush and the feed did not hold it"
     LOCK_CONFLICT = "a lock was touched after the view of the append"
     NOT_SENT = "there was no connection to send it on"
+    OVERLOADED = "its server had too many appends waiting"
+    NO_QUORUM = "too few storage nodes could be reached"
+    TOO_LARGE = "it is larger than its server permits"
+    ID_IN_USE = "its request id is in use by another client of this id"
+    DROPPED = "its server has given it up, and it is not in the log"
+    TOO_OLD = "it was sent before what its server still looks through"
     CLOSED = "the client was closed"
 
 
@@ -97,6 +105,11 @@ class TransactionMonitor:
 
     def __contains__(self, seq_num: int) -> bool:
         return seq_num in self._by_seq
+
+    def entry(self, seq_num: int, generation: int) -> MonitorEntry | None:
+        """What was registered so and is pending."""
+        entry = self._by_seq.get(seq_num)
+        return entry if entry is not None and entry.generation == generation and entry.pending else None
 
     def pending_entries(self) -> list[MonitorEntry]:
         """Everything not resolved yet, oldest first."""
@@ -179,9 +192,26 @@ class TransactionMonitor:
         self._find_next_release()
         return NOTHING
 
-    def abort(self, seq_num: int) -> Sequence[Resolution]:
-        """The request never reached a socket: it failed, for certain."""
-        return self._fail_one(seq_num, Cause.NOT_SENT, self.high_water_mark)
+    def committed_by_answer(self, seq_num: int, generation: int, transaction_id: int) -> Sequence[Resolution]:
+        """An answer of version 5 says that it is in the log, in a part that the feed has skipped."""
+        entry = self.entry(seq_num, generation)
+        return NOTHING if entry is None else self._fail_one(seq_num, Cause.COMMITTED, transaction_id)
+
+    def refused(self, seq_num: int, generation: int, cause: Cause) -> Sequence[Resolution]:
+        """An answer of version 5 says that it is not in the log, and never will be."""
+        entry = self._by_seq.get(seq_num)
+        if entry is None or entry.generation != generation:
+            return NOTHING
+        return self._fail_one(seq_num, cause, self.high_water_mark)
+
+    def forget_flushes(self) -> None:
+        """Appends are sent again: what flushes said before says nothing about these."""
+        self._flushes.clear()
+        self._find_next_release()
+
+    def abort(self, seq_num: int, cause: Cause = Cause.NOT_SENT) -> Sequence[Resolution]:
+        """The request never reached a socket, or no longer can: it failed, for certain."""
+        return self._fail_one(seq_num, cause, self.high_water_mark)
 
     def close(self) -> Sequence[Resolution]:
         """Give up: every pending entry is reported with cause CLOSED (outcome unknown) and the registry is

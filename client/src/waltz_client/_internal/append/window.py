@@ -24,10 +24,23 @@ from waltz_client._internal.append.transaction_monitor import (
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.transaction import FeedFields
-from waltz_protocol.frames.append import encode_append
+from waltz_protocol.frames.append import encode_append, frame_for_version
+from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_repeated
 from waltz_protocol.types import ReqId
 
 log = logging.getLogger(__name__)
+
+_CAUSES = {
+    Verdict.LOCK_CONFLICT: Cause.LOCK_CONFLICT,
+    Verdict.VIEW_AHEAD: Cause.LOCK_CONFLICT,
+    Verdict.TOO_LARGE: Cause.TOO_LARGE,
+    Verdict.OVERLOADED: Cause.OVERLOADED,
+    Verdict.NO_QUORUM: Cause.NO_QUORUM,
+    Verdict.REQUEST_ID_IN_USE: Cause.ID_IN_USE,
+    Verdict.REPEAT_TOO_OLD: Cause.DROPPED,
+    Verdict.DROPPED: Cause.DROPPED,
+}
+"""Of the answers that end an append; the others ask for a new mount."""
 
 
 class AppendConnection(Protocol):
@@ -35,8 +48,9 @@ class AppendConnection(Protocol):
 
     version: int
 
-    def send_frame(self, frame: bytes) -> bool:
-        """Queue a whole frame; False when the connection is gone (nothing was sent)."""
+    def send_append(self, frame: bytes) -> bool:
+        """Queue the frame of an append, with others of this turn; False when the connection is gone (nothing
+        was sent)."""
         ...
 
     def send_flush(self, req_id: ReqId) -> bool:
@@ -74,6 +88,12 @@ class AppendWindow:
         )
         self.numbers_moved = False  # request ids count on from elsewhere, and no mount has said so yet
         self._shares_id = False
+        self._flushes = 0
+        """Without an answer."""
+        self._stale_flushes = 0
+        """Answers still to come to flushes that were sent before appends were sent again: they say nothing
+        about these. One that never comes only makes another flush necessary."""
+        self._flushed_on: AppendConnection | None = None
         self._req_ids = req_ids
         self.line = WritersLine(on_waiting)
         self._newest_size = 1
@@ -121,6 +141,7 @@ class AppendWindow:
         handle.header = request.header
         handle.tick = self.tick
         handle.size = len(frame)
+        handle.frame = frame
         self.outstanding_bytes += handle.size
         self._newest_size = handle.size
         self.monitor.register(handle)
@@ -131,7 +152,7 @@ class AppendWindow:
             handle.sent = self._observers.append_sent(handle.partition_id, handle.size)
         if self.monitor.outstanding == 1:
             self._on_waiting()
-        if not session.send_frame(frame):
+        if not session.send_append(frame):
             self.deliver(self.monitor.abort(seq_num))
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
@@ -141,6 +162,7 @@ class AppendWindow:
                 continue
             entry.cause = cause
             entry.mark = mark
+            entry.frame = b""
             self.outstanding_bytes -= entry.size
             if cause is Cause.FLUSHED:
                 self.dropped_seq_num = entry.seq_num
@@ -198,8 +220,70 @@ class AppendWindow:
         _, resolved = self.monitor.lock_failure(req_id.seq_num, req_id.generation, mark)
         self.deliver(resolved)
 
+    def answered(self, answer: Answer, received: int) -> bool:
+        """An answer of version 5; whether a new mount is needed, behind which the append is sent again."""
+        monitor, generation, seq_num = self.monitor, answer.generation, answer.seq_num
+        monitor.high_water_mark = received
+        if answer.verdict is Verdict.COMMITTED:
+            # What is ahead of the feed waits for it, as its caller's next view does.
+            for offset in range(min(answer.appends, received - answer.number + 1)):
+                number = (seq_num + offset + 2**31) % 2**32 - 2**31
+                self.deliver(monitor.committed_by_answer(number, generation, answer.number + offset))
+            return False
+        entry = monitor.entry(seq_num, generation)
+        if not isinstance(entry, PendingAppend):
+            return False
+        cause = _CAUSES.get(answer.verdict)
+        if entry.searched is not None and not answer.verdict.decides:
+            # earlier copies may be in what the feed has skipped
+            cause = Cause.TOO_OLD if answer.verdict is Verdict.REPEAT_TOO_OLD else None
+        if cause is None:
+            return True
+        entry.lock, entry.winner = answer.lock, answer.winner if answer.winner >= 0 else None
+        entry.wait_ms, entry.detail = max(0, answer.number), answer.text or ""
+        if cause is Cause.LOCK_CONFLICT:
+            self.deliver(monitor.lock_failure(seq_num, generation, answer.number)[1])
+        else:
+            self.deliver(monitor.refused(seq_num, generation, cause))
+        return False
+
+    def position_lost(self, received: int) -> None:
+        """The feed does not continue after `received`: where an append that is pending has to be looked for
+        from now on, because it may come to be in what is skipped."""
+        for entry in self.monitor.pending_entries():
+            if isinstance(entry, PendingAppend) and entry.searched is None:
+                entry.searched = received
+
+    def send_again(self, session: AppendConnection, received: int) -> None:
+        """The partition is mounted on a connection of version 5: what was sent before and has no outcome is
+        not in the log, and nothing of it is on its way. So it is sent again, in order, under the ReqIds that
+        it has (safety E6); what nobody waits for any longer has failed."""
+        self._count_flushes(session)
+        self._stale_flushes, self._flushes = self._stale_flushes + self._flushes, 0
+        self.monitor.forget_flushes()
+        over: list[int] = []
+        for entry in self.monitor.pending_entries():
+            if not isinstance(entry, PendingAppend) or entry.conflict >= 0:
+                continue
+            frame = frame_for_version(entry.frame, session.version)
+            searched = received if entry.searched is None else entry.searched
+            if frame is None or (entry.given_up and searched == received):
+                over.append(entry.seq_num)
+                continue
+            entry.frame = frame
+            entry.tick = self.tick
+            repeated = Repeated(self._req_ids.generation, searched)
+            if not session.send_append(encode_repeated(frame, repeated)):
+                return
+        for seq_num in over:
+            self.deliver(self.monitor.abort(seq_num, Cause.FLUSHED))
+
     def flushed(self, seq_num: int, mark: int, received: int) -> None:
         """A FLUSH_RESPONSE message."""
+        if self._stale_flushes:
+            self._stale_flushes -= 1
+            return
+        self._flushes = max(0, self._flushes - 1)
         self.monitor.high_water_mark = received
         self.deliver(self.monitor.flush_response(seq_num, mark))
 
@@ -210,9 +294,17 @@ class AppendWindow:
             return False
         self.flush_tick = self.tick
         req_ids = self._req_ids
+        self._count_flushes(session)
+        self._flushes += 1
         return session.send_flush(
             ReqId(req_ids.client_id, newest.generation, req_ids.partition_id, newest.seq_num)
         )
+
+    def _count_flushes(self, session: AppendConnection) -> None:
+        """Of this connection: answers to those of another one do not come."""
+        if session is not self._flushed_on:
+            self._flushed_on = session
+            self._flushes = self._stale_flushes = 0
 
     async def settle(self, session: AppendConnection | None) -> None:
         """Ask for the outcome of everything sent so far (with a session that is mounted), and wait for it."""

@@ -42,6 +42,7 @@ from waltz_client.errors import (
 from waltz_client.transaction import FeedFields
 from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import EncodeError
+from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Verdict
 from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
 
@@ -53,6 +54,8 @@ FIRST_MOUNT_SILENCE_SECONDS = 2.0
 MOUNT_SILENCE_SECONDS = 5.0
 CLIENT_AHEAD_RETRY_SECONDS = 5.0
 NOT_STARTED = -2
+SEND_AGAIN_TICKS = 4
+"""For discovery to say where a partition is whose server does not take appends."""
 
 
 class StreamPartition:
@@ -95,6 +98,7 @@ class StreamPartition:
         self._in_turn = False
         self._silence = FeedSilence()
         self._restless_until = 0
+        self._send_again_at: int | None = None  # tick at which a mount follows, if none has come by then
         self.why_unavailable = "no server owns it yet"  # for messages only
 
     # -- state -----------------------------------------------------------------------------------------------
@@ -174,6 +178,7 @@ class StreamPartition:
             self._starting.cancel()
             self._starting = None
         # The next activation starts afresh; keeping the place would feed everything missed in between.
+        self.window.position_lost(self.received)
         self.received = NOT_STARTED
 
     def close(self) -> None:
@@ -275,8 +280,12 @@ class StreamPartition:
         )
         if self._observers is not None:
             self._observers.available(self.partition_id, session.endpoint)
-        # Everything sent before the mount is settled on the server; the flush makes it known here.
-        self.window.flush(session)
+        # Everything sent before the mount is settled on the server, and what has committed is received.
+        if session.version >= FIRST_VERSION:
+            self.window.send_again(session, self.received)
+        else:
+            self.window.flush(session)  # it makes that known here
+        self._send_again_at = None
         mount.ask(self.received)
         self.readers.mounted()
         self.window.line.wake()
@@ -459,6 +468,23 @@ class StreamPartition:
         self.window.flushed(seq_num, mark, self.received)
         self.wake_writers()
 
+    def append_answered(self, answer: Answer) -> None:
+        """One of APPEND_ANSWERS: the marks that they name may become a caller's next view."""
+        window = self.window
+        if answer.verdict is Verdict.COMMITTED:
+            self._host.mark_named(self.partition_id, answer.number + answer.appends - 1)
+        elif answer.verdict is Verdict.LOCK_CONFLICT:
+            self._host.mark_named(self.partition_id, answer.number)
+        if window.answered(answer, self.received):
+            if answer.verdict is Verdict.NOT_MOUNTED and self._mount is not None:
+                self._mount_again("its server lost the mount")
+            elif self._send_again_at is None:
+                self._send_again_at = window.tick + SEND_AGAIN_TICKS
+        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and self._mount is not None:
+            self.req_ids.move(away_from=answer.seq_num)
+            self._mount_again("its request ids are in use")
+        self.wake_writers()
+
     def lock_failure(self, req_id: ReqId, mark: int) -> None:
         """LOCK_FAILURE. Its mark may become a caller's next view before the feed has reached it."""
         self._host.mark_named(self.partition_id, mark)
@@ -492,7 +518,11 @@ class StreamPartition:
         behind = (
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )
-        if self._drops_in_silence:
+        if self._send_again_at is not None and self.window.tick >= self._send_again_at:
+            self._send_again_at = None
+            if self.window.monitor.outstanding:
+                self._mount_again("an append has to be sent again")
+        elif self._drops_in_silence:
             self.window.dropped_seq_num = None
             # Or the numbers are taken: a server keeps them for a client that uses the same id and was there
             # before.

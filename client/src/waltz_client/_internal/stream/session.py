@@ -11,6 +11,7 @@ back instead, so a slow reader can never hold up an outcome.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -18,6 +19,15 @@ from waltz_client.transaction import FeedFields
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frames.append_batch import (
+    APPEND_ANSWERS_TYPE,
+    BATCH_BYTES,
+    FIRST_VERSION,
+    MAX_BATCH_APPENDS,
+    Answer,
+    encode_batch,
+    parse_answers,
+)
 from waltz_protocol.frames.feed import FEED_DATA, FEED_DATA_BODY_BYTES, unpack_feed_data
 from waltz_protocol.messages.client import (
     FeedData,
@@ -86,6 +96,10 @@ class AttachedPartition(Protocol):
         """LOCK_FAILURE."""
         ...
 
+    def append_answered(self, answer: Answer) -> None:
+        """One of APPEND_ANSWERS."""
+        ...
+
     def wake_writers(self) -> None:
         """The socket takes more."""
         ...
@@ -108,6 +122,8 @@ class StreamSession:
         self.paused = False
         self._partitions = partitions  # of this server; shared with the link, changed by discovery
         self._touched: list[AttachedPartition] = []
+        self._batch: list[bytes] = []
+        self._batch_bytes = 0
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -121,8 +137,33 @@ class StreamSession:
         channel = self.channel
         if channel is None or channel.closed:
             return False
+        if self._batch:
+            self._send_batch()  # what was said first comes first
         channel.send(frame)
         return True
+
+    def send_append(self, frame: bytes) -> bool:
+        """Queue the frame of an append: since version 5 with all others of this turn of the loop, in one
+        frame. False when the connection is gone (nothing was sent)."""
+        if self.version < FIRST_VERSION:
+            return self.send_frame(frame)
+        if not self.ready:
+            return False
+        batch = self._batch
+        if not batch:
+            asyncio.get_running_loop().call_soon(self._send_batch)
+        batch.append(frame)
+        self._batch_bytes += len(frame)
+        if self._batch_bytes >= BATCH_BYTES or len(batch) == MAX_BATCH_APPENDS:
+            self._send_batch()
+        return True
+
+    def _send_batch(self) -> None:
+        batch, channel = self._batch, self.channel
+        self._batch, self._batch_bytes = [], 0
+        if not batch or channel is None or channel.closed:
+            return
+        channel.send(batch[0] if len(batch) == 1 else encode_batch(batch, self.version))
 
     def send_mount(self, req_id: ReqId, high_water_mark: int) -> bool:
         """Queue a mount request."""
@@ -165,7 +206,17 @@ class StreamSession:
             if partition is not None and partition.session is self and partition.feed_data(fields):
                 self._touched.append(partition)
             return
+        if body[0] == APPEND_ANSWERS_TYPE and channel.version >= FIRST_VERSION:
+            self._answers(body)
+            return
         self._message(CLIENT.decode(body, channel.version))
+
+    def _answers(self, body: memoryview) -> None:
+        client_id, answers = parse_answers(body)
+        for answer in answers:
+            partition = self._partitions.get(answer.partition_id)
+            if partition is not None and partition.session is self and client_id == partition.client_id:
+                partition.append_answered(answer)
 
     def _message(self, message: object) -> None:
         match message:

@@ -265,3 +265,11 @@ def _encode_common(
     except struct.error as e:
         raise EncodeError(f"an append cannot be encoded: {e}") from None
     return b"".join((head, data, _crc32(data).to_bytes(4, "big")))
+
+
+def frame_for_version(frame: bytes, version: int) -> bytes | None:
+    """The same append in another version; None when their bytes differ (before version 2)."""
+    before = int.from_bytes(frame[1:3], "big")
+    if before == version:
+        return frame
+    return None if before < 2 or version < 2 else frame[:1] + version.to_bytes(2, "big") + frame[3:]

@@ -17,26 +17,23 @@ turn for what its client sends next (`lock_turns`). A marker is passed on, with 
 over before it, when nothing of its client is before it: mounts and flushes wait for *earlier* appends only
 (safety D5).
 
-What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
-The rest of the queue waits for its turn among the partitions. The locks of an append that has many are looked
-up while it is at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its
-locks is marked, so what the first slice found still holds when the last one is done.
+What one turn of the loop does is bounded (`aio.turns`). The locks of an append that has many are looked up
+while it is at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its locks
+is marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
 * Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at
   again when it is processed: an append of an old connection never lands behind the flush of a newer mount
   (13.9).
 * The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
-  must not stop the connection, which carries other partitions). It was never given to the store, so "failed"
-  is the truth about it. Later appends of the same connection may be accepted; order among those that are
-  accepted is the order in which they were sent.
+  must not stop the connection, which carries other partitions). Later appends of the same connection may be
+  accepted, in the order in which they were sent.
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
   outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
 * An append that has locks to check against a view beyond the log's end is refused: nothing could conflict.
-* Marks are the 32-bit lock hashes themselves, not slots of the lock table, a tenth of which would be marked
-  with a thousand appends in flight. Equal locks have equal hashes, so no conflict is missed; and a hash is
-  marked by one append at a time, because the next one waits.
+* Marks are lock hashes, not slots of the lock table, a tenth of which would be marked with a thousand appends
+  in flight. A hash is marked by one append at a time, because the next one waits.
 """
 
 from __future__ import annotations
@@ -44,21 +41,33 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.frames.append import MAX_LOCKS, Append
+from waltz_protocol.frames.append_batch import Repeated, Verdict
 from waltz_protocol.locks import LockCheck, LockTable
-from waltz_protocol.types import ReqId
+from waltz_server.partition.append_outcomes import (
+    OVERLOADED_WAIT_MS,
+    AppendOutcomes,
+    begin_search,
+    refuse,
+)
+from waltz_server.partition.append_waits import AppendWaits
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
 from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
-from waltz_server.partition.pending_answers import Marker
-from waltz_server.partition.queued_append import QueuedAppend, item_of, lock_count, size_of
+from waltz_server.partition.pending_answers import Marker, MarkerSink
+from waltz_server.partition.queued_append import (
+    AppendBounds,
+    QueuedAppend,
+    item_of,
+    lock_count,
+    size_of,
+)
+from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -70,26 +79,11 @@ MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
 _HAND_OVER_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class AppendBounds:
-    """Bounds of the queue of one partition."""
-
-    max_count: int = 20_000
-    max_bytes: int = 32 * 1024 * 1024
-
-
-class MarkerSink(Protocol):
-    """Where markers go once they have passed the queue (`pending_answers.PendingAnswers`)."""
-
-    def passed(self, marker: Marker, barrier: int) -> None: ...
-
-    def advanced(self) -> None: ...
-
-
 class AppendQueue:
     """Queue and lock table of one partition.
 
-    `resolved_prefix` counts appends handed to the store whose outcome, and that of all before them, is known.
+    `queued`: appends in the queue or in lines; `handed`: to the store so far; `resolved_prefix`: of these,
+    all up to the first whose outcome is not known.
     """
 
     def __init__(
@@ -106,10 +100,11 @@ class AppendQueue:
         on_fault: Callable[[str], None],
         turns: Turns,
         contention: Contention,
+        outcomes: AppendOutcomes,
+        repeats: RepeatSearch,
     ) -> None:
         self.generation = generation
-        self.resolved_prefix = 0
-        self._handed = 0
+        self.resolved_prefix = self.handed = 0
         self._store = store
         self._mark = mark
         self._lock_table_size = lock_table_size
@@ -125,11 +120,13 @@ class AppendQueue:
         self._on_fault = on_fault
         self._turns = turns
         self._contention = contention
+        self._outcomes = outcomes
+        self._repeats = repeats
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
-        self._queued_appends = 0
-        self._queued_bytes = 0
+        self.queued = self._queued_bytes = 0
+        self._waits = AppendWaits(self._queue, store, outcomes, loop, self._take_off)
         self._in_flight: deque[QueuedAppend] = deque()
         contention.follow(self._lines, self._in_flight)
         self._open = False
@@ -139,30 +136,28 @@ class AppendQueue:
 
     # -- input ---------------------------------------------------------------------------------------------
 
-    @property
-    def queued(self) -> int:
-        """Appends waiting in the queue or in lines."""
-        return self._queued_appends
-
-    @property
-    def in_flight(self) -> int:
-        """Appends handed to the store without an outcome."""
-        return self._handed - self.resolved_prefix
-
-    def add(self, mount: Mount, append: Append) -> None:
-        """Enqueue an append that is valid now; dropped with a metric when the queue is full."""
-        size = size_of(append)
-        if self._queued_appends >= self._bounds.max_count or (
-            self._queued_bytes + size > self._bounds.max_bytes and self._queued_appends > 0
+    def add(self, mount: Mount, append: Append, repeated: Repeated | None = None) -> None:
+        """Enqueue an append that is valid now, unless the queue is full."""
+        size, client = size_of(append), mount.client
+        if client.answers is not None and self._outcomes.joins(client, append):
+            return
+        if self.queued >= self._bounds.max_count or (
+            self._queued_bytes + size > self._bounds.max_bytes and self.queued > 0
         ):
             self._metrics.append_dropped_full.inc()
+            refuse(client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
             return
         if not self._scheduled:
             self._turn_time = self._loop.time()
             self.schedule()
         self._arrivals += 1
-        self._queue.append(QueuedAppend(mount, append, self._turn_time, self._arrivals))
-        self._queued_appends += 1
+        item = QueuedAppend(mount, append, self._turn_time, self._arrivals, repeated=repeated)
+        self._queue.append(item)
+        if not self._open:
+            self._waits.begin()
+        if client.answers is not None:
+            self._outcomes.begins(item)
+        self.queued += 1
         self._queued_bytes += size
         self._metrics.arrived(size)
 
@@ -174,7 +169,7 @@ class AppendQueue:
         self.schedule()
 
     def schedule(self) -> None:
-        """Work the queue off once, later in this loop turn."""
+        """Work the queue off later in this loop turn."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._run_now)
@@ -198,10 +193,9 @@ class AppendQueue:
 
     def work(self, units: int) -> int:
         """Called by `turns`: look up more locks of the head, or work off more appends."""
-        self._in_line = False
+        self._in_line, spent = False, 0
         head = self._queue[0] if self._queue else None
         check = head.check if isinstance(head, QueuedAppend) else None
-        spent = 0
         if check is not None and not check.done:
             spent = check.advance(units // LOCK_UNITS + 1) * LOCK_UNITS
             if not check.done:
@@ -210,8 +204,8 @@ class AppendQueue:
         return spent + self._run((units - spent) // APPEND_UNITS + 1) * APPEND_UNITS
 
     def _run(self, limit: int) -> int:
-        """Work off those who are ready, and the head of the queue, as far as it goes, at most about `limit`
-        appends; one hand-over per stretch between markers. Returns how many it were."""
+        """Work off those who are ready, and the head of the queue, at most about `limit` appends, with one
+        hand-over per stretch between markers. Returns how many it were."""
         if self._closed:
             return 0
         queue, marked, lines, ready = self._queue, self._marked, self._lines, self._lines.ready
@@ -235,12 +229,12 @@ class AppendQueue:
             if isinstance(head, Marker):
                 done += 1
                 if self._comes_up(head, waiter):
-                    self._markers.passed(head, self._handed)
+                    self._markers.passed(head, self.handed)
                     passed_marker = True
                 continue
             if not batch and not self._can_append():
                 break
-            if waiter is None and (marked or lines.waiting) and self._lines_up(head):
+            if waiter is None and (marked or lines.waiting or head.repeated) and self._lines_up(head):
                 queue.popleft()
                 done += 1
                 continue
@@ -253,11 +247,7 @@ class AppendQueue:
                 ready.popleft()
                 if not head.lost or self._many_locks_next() or not self._lock_turns.keep(waiter, head.mount):
                     lines.leave(waiter)
-            append = head.append
-            size = size_of(append)
-            batch_bytes += size
-            self._queued_appends -= 1
-            self._queued_bytes -= size
+            batch_bytes += self._take_off(head)
         else:
             more = bool(queue or ready)
         if batch:
@@ -268,24 +258,32 @@ class AppendQueue:
             self._get_in_line()
         return done
 
+    def _take_off(self, item: QueuedAppend) -> int:
+        size = size_of(item.append)
+        self.queued -= 1
+        self._queued_bytes -= size
+        return size
+
     def _comes_up(self, marker: Marker, waiter: Waiter[QueuedAppend | Marker] | None) -> bool:
         """Whether nothing of the marker's client is before it; else it joins the line."""
-        lines = self._lines
+        lines, client_id = self._lines, marker.client.client_id
         if waiter is not None:
             lines.ready.popleft()
             lines.leave(waiter)
             return True
         self._queue.popleft()
-        client_id = marker.client.client_id
-        if lines.waiting and lines.concern(client_id):
-            lines.join(marker, client_id)
-            return False
-        return True
+        if not lines.waiting or not lines.concern(client_id):
+            return True
+        lines.join(marker, client_id)
+        return False
 
     def _lines_up(self, item: QueuedAppend) -> bool:
         """Whether the head of the queue has to wait in lines, which it joins."""
         append, lines = item.append, self._lines
         _, _, _, write, read, extra, _ = append
+        held = item.repeated is not None and item.found is None
+        if held:
+            begin_search(item, self._repeats, self._lines, self.schedule)
         if append.__class__ is not Append:
             return False
         client_id = item.mount.client.client_id
@@ -293,12 +291,13 @@ class AppendQueue:
         if lines.turns and lines.come_back(item, client_id, locks):
             return True
         waited_for = lines.waiting and lines.concern(client_id, write, read, extra)
-        if not waited_for and not self._is_marked(append):
+        if not held and not waited_for and not self._is_marked(append):
             return False
         if locks:
             self._lock_turns.came(item.mount)
             self._contention.lines_up(locks, self._marked)
-        lines.join(item, client_id, locks)
+        waiter = lines.join(item, client_id, locks, held=held)
+        item.waiter = waiter if held else None
         return True
 
     def forget(self, client: Client) -> None:
@@ -319,8 +318,7 @@ class AppendQueue:
         return not (marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra))
 
     def _admit(self, item: QueuedAppend, batch: list[AppendEntry]) -> bool:
-        """Check one append, none of whose few locks is marked; False = it has to wait. Admitted ones join
-        `batch`, rejected ones just vanish."""
+        """Check one append, none of whose few locks is marked; False = it has to wait."""
         append = item.append
         req_id, generation, view, write, read, extra, tail = append
         locks = self._locks
@@ -328,7 +326,14 @@ class AppendQueue:
             return False
         if item.mount.fenced:
             self._metrics.append_dropped_fenced.inc()
+            self._outcomes.refused(item, Verdict.NOT_MOUNTED)
             return True
+        if item.repeated is not None:
+            if item.found is None:
+                return False
+            if self._outcomes.known(item, item.found):
+                return True
+            generation = item.repeated.generation
         if write or read or extra:
             if append.__class__ is Append:
                 conflict = locks.estimate(write, read)
@@ -341,16 +346,17 @@ class AppendQueue:
                     return False
                 conflict = check.conflict
             if conflict > view:
-                item.refuse(conflict)
-                item.lost = True
+                self._outcomes.conflict(item, conflict, locks)
                 self._contention.refused(item, locks, conflict)
                 self._metrics.rejected.mark()
                 return True
         if generation != self.generation:
             self._metrics.append_dropped_generation.inc()
+            self._outcomes.refused(item, Verdict.STALE_GENERATION, self.generation)
             return True
         if view > self._mark.txid and (write or read):
-            self._refuse_view(item)
+            self._metrics.append_refused_view.inc()
+            self._outcomes.view_ahead(item, self._mark.txid)
             return True
         if write or extra:
             item.marked = write + extra
@@ -361,8 +367,7 @@ class AppendQueue:
         return True
 
     def _looked_up(self, item: QueuedAppend, locks: LockTable) -> LockCheck | None:
-        """What the look-up of many locks has found; None while it is not done, or there is no room in flight
-        for so many."""
+        """What the look-up of many locks has found; None while it is not done, or too many are in flight."""
         check, append = item.check, item.append
         in_flight = self._many_locks_in_flight
         if in_flight and in_flight + lock_count(append) > MAX_LOCKS_IN_FLIGHT:
@@ -376,17 +381,6 @@ class AppendQueue:
             self._get_in_line()
         return None
 
-    def _refuse_view(self, item: QueuedAppend) -> None:
-        """The view of an append with checked locks is beyond the log (safety D9): LOCK_FAILURE with our mark is
-        the one refusal every version has, and it is true, as nothing was handed to the store."""
-        client, append = item.mount.client, item.append
-        self._metrics.append_refused_view.inc()
-        client.misbehaved(
-            f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
-            f"{ReqId.unpack(append.req_id).partition_id} ends at {self._mark.txid}"
-        )
-        item.refuse(self._mark.txid)
-
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         now = self._loop.time()
         try:
@@ -398,16 +392,18 @@ class AppendQueue:
                 head.check = None  # others are before it now
             waited = self._lines.dissolve()
             waited += [self._put_back(item_of(entry)) for entry in batch]
-            self._queue.extendleft(sorted(waited, key=lambda one: -one.number))
+            for one in sorted(waited, key=lambda one: -one.number):
+                one.waiter = None
+                self._queue.appendleft(one)
             return False
         self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
-        self._handed += len(batch)
+        self.handed += len(batch)
         return True
 
     def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)
         item.check = None
-        self._queued_appends += 1
+        self.queued += 1
         self._queued_bytes += size_of(item.append)
         return item
 
@@ -423,8 +419,7 @@ class AppendQueue:
     # -- outcomes ------------------------------------------------------------------------------------------
 
     def session_opened(self, high_water_mark: int) -> None:
-        """Appends flow again, leftovers are settled. The partition raises its mark to `high_water_mark` right
-        after this call.
+        """Appends flow again; the partition raises its mark to `high_water_mark` right after this call.
 
         The lock table starts at the mark on the first session. If the log has grown by transactions this
         server did not number (another owner in between), nobody knows their locks: the whole table rises to
@@ -443,16 +438,19 @@ class AppendQueue:
         self._markers.advanced()
 
     def session_lost(self) -> None:
-        """Nothing is handed over until the next session; marks of entries in flight stay."""
+        """Nothing is handed over until the next session; marks stay."""
         self._open = False
+        self._waits.begin()
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
-        """Slots of write and append locks rise to the id, marks go, what waited for them moves on."""
+        """Slots of write and append locks rise to the id, marks go."""
         locks, now = self._locks, self._loop.time()
         arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
+            if item.mount.client.answers is not None:
+                self._outcomes.committed(item, entry.transaction_id)
             if item.marked and locks is not None:
                 slots: Iterable[int]
                 if item.check is None:
@@ -473,11 +471,12 @@ class AppendQueue:
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
-        """Certainly never committed: marks go, nothing is sent (the client learns it by flush or feed)."""
+        """Certainly never committed: marks go; before version 5 nothing is sent."""
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
             self._unmark(item)
+            self._outcomes.refused(item, Verdict.DROPPED)
         self._settle()
 
     def _settle(self) -> None:
@@ -490,11 +489,11 @@ class AppendQueue:
         self._markers.advanced()
 
     def close(self) -> None:
-        """Drop everything queued, silently: its fate is decided elsewhere."""
-        self._closed = True
-        self._open = False
+        """Drop everything queued; the next owner decides what is in flight."""
+        self._closed, self._open = True, False
         self._lock_turns.close()
+        self._waits.close()
+        self._outcomes.closed((*self._queue, *self._lines.dissolve()), self._in_flight)
         self._queue.clear()
-        self._lines.dissolve()
-        self._queued_appends = 0
+        self.queued = 0
         self._queued_bytes = 0

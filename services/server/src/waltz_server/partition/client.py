@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from waltz_protocol.frames.append_batch import Verdict
+
+
+class Answers(Protocol):
+    """Where answers to the appends of a connection of version 5 go (`append_answers.AppendAnswers`)."""
+
+    def committed(self, req_id: bytes, transaction_id: int) -> None: ...
+
+    def refused(self, req_id: bytes, verdict: Verdict, number: int = -1, text: str | None = None) -> None: ...
+
+    def conflict(self, req_id: bytes, mark: int, lock: int, winner: int) -> None: ...
+
+    def send_now(self) -> None: ...
+
 
 class Parked(Protocol):
     """Something that has output waiting for a client whose write buffer was full."""
@@ -26,6 +40,10 @@ class Client(Protocol):
     @property
     def version(self) -> int:
         """Negotiated protocol version, 0 to 5."""
+
+    @property
+    def answers(self) -> Answers | None:
+        """Where answers to its appends go; None before version 5."""
 
     @property
     def writable(self) -> bool:

@@ -14,9 +14,9 @@ Everybody joins all lines at once, in the order of arrival, so nobody waits in a
 
 Who was first and is refused, because what it waited for has committed, may keep its *turn*: its position in
 the lines of its locks is kept for what its client sends next (`hold`, `come_back`), while everything else of
-the client passes. So of all who wait for one lock only the first is refused by each commit, it comes back with
-what it has read meanwhile, and everybody's turn comes. Without turns a commit refuses all who wait, they all
-come back, and whoever is nearest wins again and again.
+the client passes. So of all who wait for one lock only the first is refused by each commit, it comes back
+with what it has read meanwhile, and everybody's turn comes. Without turns a commit refuses all who wait, they
+all come back, and whoever is nearest wins again and again.
 
 Owner: the append queue of one partition. The marks are its own: it sets one only for whom `leave` is called
 next, and for appends that share no lock with a line (`concern`).
@@ -64,9 +64,10 @@ class LockLines(Generic[T]):
         known = self._locks.keys()
         return not all(known.isdisjoint(some) for some in locks)
 
-    def join(self, item: T, client_id: int, locks: Iterable[int] = ()) -> None:
-        """At the end of the line of the client and of each lock."""
+    def join(self, item: T, client_id: int, locks: Iterable[int] = (), *, held: bool = False) -> Waiter[T]:
+        """At the end of the line of the client and of each lock; `held`: it is not ready before `release`."""
         waiter = Waiter(item, client_id, tuple(dict.fromkeys(locks)))
+        waiter.blocked += held
         self.waiting += 1
         for lines, key in (
             (self._clients, client_id),
@@ -81,6 +82,11 @@ class LockLines(Generic[T]):
                 waiter.blocked += 1
         if not waiter.blocked:
             self.ready.append(waiter)
+        return waiter
+
+    def release(self, waiter: Waiter[T]) -> None:
+        """It is held no longer; it has not been dissolved meanwhile."""
+        self._unblock(waiter)
 
     def leave(self, waiter: Waiter[T]) -> None:
         """It was ready, and is admitted (its marks are set by now), refused or dropped."""

@@ -1,8 +1,8 @@
 """Whose turn at a lock is kept, and for how long: for a client whose append was refused when its turn came.
 
-The positions themselves are in `lock_lines`. A turn is kept for `TURN_SECONDS`, so what a client that does not
-come back costs those behind it is bounded; one that let a turn pass gets no other until it has come back in
-time without one. An append that holds up others of its own client gets none either: they pass at once.
+The positions themselves are in `lock_lines`. A turn is kept for `TURN_SECONDS`, so what a client that does
+not come back costs those behind it is bounded; one that let a turn pass gets no other until it has come back
+in time without one. An append that holds up others of its own client gets none either: they pass at once.
 
 Owner: the append queue of one partition, on the event loop; one timer while a turn is kept.
 """

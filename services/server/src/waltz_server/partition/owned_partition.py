@@ -22,6 +22,7 @@ import structlog
 
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.append_batch import Repeated, Verdict
 from waltz_protocol.frames.blocks import stored_of_entry
 from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
 from waltz_protocol.frames.replies import (
@@ -32,7 +33,8 @@ from waltz_protocol.frames.replies import (
 )
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry, Timer
-from waltz_server.partition.append import AppendBounds, AppendQueue
+from waltz_server.partition.append import AppendQueue
+from waltz_server.partition.append_outcomes import AppendOutcomes, refuse
 from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
@@ -45,7 +47,9 @@ from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.partition.reads import RangeReader
+from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
@@ -71,6 +75,8 @@ class PartitionSettings:
     min_fetch_size: int = 100
     realtime_threshold: int = 1000
     append_bounds: AppendBounds = field(default_factory=AppendBounds)
+    repeat_window: int = 10_000
+    """Last transactions among which an append that is sent again is looked for."""
     max_markers: int = 10_000
     """Mounts and flushes that wait at the same time; and as many of generations that are still to come."""
     max_high_water_mark_waiters: int = 16
@@ -114,8 +120,7 @@ class Partition:
         self._feed_cache = caches.feed.partition(partition_id)
         self._transactions = caches.transactions.partition()
         self._clients: set[Client] = set()
-        """Those that have asked for anything that is remembered; most connections want little of most
-        partitions."""
+        """Those that have asked for anything that is remembered."""
         self._mark_waiters: dict[Client, list[bytes]] = {}
         self._closed = False
         self._leaving = False
@@ -131,6 +136,7 @@ class Partition:
             give_up=self._give_up,
             loop=loop,
         )
+        self._repeats = RepeatSearch(self.store, self._mark, self._feed_cache, settings.repeat_window)
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self.contention = Contention(self._author)
         self._appends = AppendQueue(
@@ -143,8 +149,10 @@ class Partition:
             markers=self._pending_answers,
             loop=loop,
             on_fault=self._fail,
-            turns=turns if turns is not None else Turns(),
+            turns=turns or Turns(),
             contention=self.contention,
+            outcomes=AppendOutcomes(self._author),
+            repeats=self._repeats,
         )
         self._feeds = Feeds(
             mark=self._mark,
@@ -168,7 +176,7 @@ class Partition:
 
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
-        gauge("pending-append", lambda: self._appends.in_flight)
+        gauge("pending-append", lambda: self._appends.handed - self._appends.resolved_prefix)
         gauge("append-queue-size", lambda: self._appends.queued)
         gauge("is-closed", lambda: self._closed)
         gauge("generation", lambda: self.generation)
@@ -209,7 +217,7 @@ class Partition:
     @property
     def undecided(self) -> int:
         """Appends queued or in flight."""
-        return self._appends.queued + self._appends.in_flight
+        return self._appends.queued + self._appends.handed - self._appends.resolved_prefix
 
     @property
     def response_latency(self) -> Timer:
@@ -221,12 +229,12 @@ class Partition:
         return self._feeds.followers()
 
     def _author(self, transaction_id: int) -> int | None:
+        """Whose a recent transaction is; None when it is not known at once."""
         frame = self._feed_cache.slice(transaction_id, 1)
         return None if frame is None else client_of_frame(frame)
 
     def set_generation(self, generation: int) -> None:
-        """The assignment gives the partition to this server again, under a higher generation; mounts stay
-        valid."""
+        """The assignment gives the partition to this server again, under a higher generation."""
         if generation > self._appends.generation:
             self._appends.generation = generation
             self.store.set_generation(generation)
@@ -242,6 +250,7 @@ class Partition:
                 helpers = [
                     tasks.create_task(self._pending_answers.run()),
                     tasks.create_task(self._reader.run()),
+                    tasks.create_task(self._repeats.run()),
                 ]
                 await self.store.run()
                 for helper in helpers:
@@ -317,20 +326,21 @@ class Partition:
         marker.mount = mount
         return True
 
-    def append(self, client: Client, append: Append) -> None:
-        """APPEND_REQUEST: queued if this connection holds the mount, else dropped (the reference's
-        silence)."""
+    def append(self, client: Client, append: Append, repeated: Repeated | None = None) -> None:
+        """APPEND_REQUEST: queued if this connection holds the mount, else dropped."""
         mount = self._mounts.valid(client)
         if mount is None or self._closed:
             self._metrics.dropped_not_mounted.inc()
+            refuse(client, append.req_id, Verdict.NOT_SERVED if self._closed else Verdict.NOT_MOUNTED)
             return
         if mount.elders and not mount.may_use(append.req_id):
             self._metrics.append_dropped_foreign.inc()
             client.misbehaved(
                 f"dropped an append to partition {self.partition_id}: its request id is in use by another client of this id"
             )
+            refuse(client, append.req_id, Verdict.REQUEST_ID_IN_USE)
             return
-        self._appends.add(mount, append)
+        self._appends.add(mount, append, repeated)
 
     def flush(self, client: Client, req_id: bytes, generation: int) -> None:
         """FLUSH_REQUEST: answered when everything queued before it is resolved and our session confirmed."""
@@ -353,8 +363,7 @@ class Partition:
         return self._block_feeds
 
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
-        """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for
-        that."""
+        """TRANSACTION_DATA_REQUEST: data or a failure text, always, once the recovery is over."""
         self._clients.add(client)
         if self.high_water_mark is None and not self._closed:
             self._held_reads.hold(client, self.partition_id, req_id, transaction_id)
@@ -363,8 +372,9 @@ class Partition:
 
     def high_water_mark_request(self, client: Client, req_id: bytes) -> None:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
-        if self.high_water_mark is not None:
-            client.send(high_water_mark_response(client.version, req_id, self.high_water_mark))
+        mark = self.high_water_mark
+        if mark is not None:
+            client.send(high_water_mark_response(client.version, req_id, mark))
         else:
             self._clients.add(client)
             waiting = self._mark_waiters.setdefault(client, [])
@@ -392,6 +402,8 @@ class Partition:
     def _answer(self, marker: Marker) -> None:
         """Everything the marker waited for has happened."""
         client, mark = marker.client, self.high_water_mark
+        if client.answers is not None:
+            client.answers.send_now()
         if mark is None:  # cannot be: a confirmed session has a mark
             self._give_up(marker)
         elif marker.kind is MarkerKind.FLUSH:
@@ -448,12 +460,8 @@ class Partition:
     def session_lost(self, reason: str) -> None:
         """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
-            log.warning(
-                "store session lost",
-                partition=self.partition_id,
-                session=self.store.session_id,
-                reason=reason,
-            )
+            session = self.store.session_id
+            log.warning("store session lost", partition=self.partition_id, session=session, reason=reason)
         self._appends.session_lost()
         if self._leaving:
             self._loop.call_soon(self.close)
@@ -480,12 +488,10 @@ class Partition:
             self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
-        """Certainly never committed."""
         if not self._closed:
             self._appends.failed(entries)
 
     def store_writable(self) -> None:
-        """The store takes more again."""
         self._appends.schedule()
 
 

@@ -22,6 +22,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from waltz_server.partition.client import Client
 from waltz_server.partition.mounts import Mount
@@ -57,6 +58,15 @@ class Marker:
     barrier: int = -1
     number: int = 0
     """Its place among all that has arrived."""
+    waiter: None = None
+
+
+class MarkerSink(Protocol):
+    """Where markers go once they have passed the queue (`PendingAnswers`)."""
+
+    def passed(self, marker: Marker, barrier: int) -> None: ...
+
+    def advanced(self) -> None: ...
 
 
 class PendingAnswers:

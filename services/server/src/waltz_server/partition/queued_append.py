@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.replies import lock_failure
+from waltz_protocol.frames.append_batch import Repeated, Verdict
 from waltz_protocol.locks import LockCheck
+from waltz_server.partition.client import Client
+from waltz_server.partition.lock_lines import Waiter
 from waltz_server.partition.mounts import Mount
 from waltz_server.store.api import AppendEntry
 
 _ITEM_OVERHEAD_BYTES = 36
 _LOCK_BYTES = 40
 """Of memory: a reference and an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBounds:
+    """Bounds of the queue of one partition."""
+
+    max_count: int = 20_000
+    max_bytes: int = 32 * 1024 * 1024
+
+
+class Found(NamedTuple):
+    """What the search for an append that is sent again ended with. `transaction_id` is -1 when the append is
+    certainly not in the log, unless there is a `refusal`, with the number that goes with it."""
+
+    transaction_id: int = -1
+    refusal: Verdict | None = None
+    number: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -32,11 +52,15 @@ class QueuedAppend:
     """Refused because of a lock."""
     handed_at: float = 0.0
     """When it was handed to the store, on the clock of `arrived_at`."""
-
-    def refuse(self, mark: int) -> None:
-        """LOCK_FAILURE: transactions up to `mark` may be in its way."""
-        client = self.mount.client
-        client.send(lock_failure(client.version, self.append.req_id, mark))
+    copies: tuple[Client, ...] = ()
+    """Who has sent it again while it was pending."""
+    repeated: Repeated | None = None
+    """It was sent before, and none of its copies is pending: the log is searched for it."""
+    found: Found | None = None
+    """What the search has found."""
+    searching: bool = False
+    waiter: Waiter[Any] | None = None
+    """In lines, until the search has ended."""
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:

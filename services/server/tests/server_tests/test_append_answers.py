@@ -1,0 +1,233 @@
+"""Version 5: one answer to every append, and appends that are sent again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict
+from waltz_protocol.types import ReqId
+from waltz_server.partition.owned_partition import PartitionSettings
+from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.store.api import ReadFailedError
+from waltz_testkit.client_peers import FakeClient, make_append
+from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig
+
+
+async def _mounted(rig: PartitionRig, *numbers: int) -> list[FakeClient]:
+    clients = [FakeClient(number, version=5) for number in numbers]
+    for client in clients:
+        await rig.mount(client)
+    return clients
+
+
+def _verdicts(client: FakeClient) -> list[tuple[Verdict, int, int, int]]:
+    return [(one.verdict, one.seq_num, one.number, one.appends) for one in client.answered()]
+
+
+async def test_what_is_committed_in_a_turn_is_one_answer_behind_the_feed() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        sent = [rig.append(one) for _ in range(3)]
+        rig.append(two)
+        await rig.turns()
+        assert one.answered() == []  # nothing is said before it is durable on a quorum
+        rig.store.commit_next()
+        await rig.turns()
+        first = sent[0].seq_num
+        assert one.answered() == [Answer(Verdict.COMMITTED, GENERATION, PARTITION, first, 0, 3)]
+        assert _verdicts(two) == [(Verdict.COMMITTED, first + 3, 3, 1)]
+
+
+async def test_a_lock_conflict_names_the_lock_and_the_winner() -> None:
+    async with PartitionRig() as rig:
+        one, two = await _mounted(rig, 1, 2)
+        rig.append(one, write=(5,), hwm=-1)
+        await rig.turns()
+        lost = rig.append(two, write=(4, 5), hwm=-1)
+        await rig.turns()
+        assert two.answered() == [
+            Answer(Verdict.LOCK_CONFLICT, GENERATION, PARTITION, lost.seq_num, 0, lock=5, winner=1)
+        ]
+
+
+async def test_every_refusal_is_answered() -> None:
+    bounds = PartitionSettings(append_bounds=AppendBounds(max_count=1))
+    async with PartitionRig(auto_commit=False, settings=bounds) as rig:
+        (client,) = await _mounted(rig, 1)
+        stranger = FakeClient(2, version=5)
+        rig.append(stranger)
+        stale = rig.req_id(client, GENERATION - 1)
+        rig.partition.append(client, make_append(stale))
+        full = rig.append(client)
+        await rig.turns()
+        ahead = rig.append(client, write=(5,), hwm=7)
+        await rig.turns()
+        assert [one.verdict for one in stranger.answered()] == [Verdict.NOT_MOUNTED]
+        assert sorted((one.verdict, one.seq_num, one.number) for one in client.answered()) == [
+            (Verdict.STALE_GENERATION, stale.seq_num, GENERATION),
+            (Verdict.OVERLOADED, full.seq_num, 50),
+            (Verdict.VIEW_AHEAD, ahead.seq_num, -1),
+        ]
+
+
+async def test_a_partition_that_leaves_says_what_is_undecided() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        in_flight = rig.append(one, write=(5,), hwm=-1)
+        await rig.turns()
+        waits = rig.append(two, write=(5,), hwm=-1)
+        await rig.turns()
+        rig.partition.close()
+        await rig.turns()
+        assert [(a.verdict, a.seq_num) for a in one.answered()] == [(Verdict.UNDECIDED, in_flight.seq_num)]
+        assert [(a.verdict, a.seq_num) for a in two.answered()] == [(Verdict.NOT_SERVED, waits.seq_num)]
+
+
+async def test_what_recovery_did_not_find_is_dropped_and_what_it_found_is_committed() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        rig.append(client)
+        await rig.turns()
+        rig.append(client)
+        await rig.turns()
+        rig.store.lose_session("a test")
+        rig.store.settle(committed=1)
+        rig.store.open_session()
+        await rig.turns()
+        assert [one.verdict for one in client.answered()] == [Verdict.COMMITTED, Verdict.DROPPED]
+
+
+async def test_versions_before_5_hear_what_they_always_did() -> None:
+    async with PartitionRig() as rig:
+        client = FakeClient(1, version=4)
+        await rig.mount(client)
+        rig.append(client)
+        rig.partition.append(client, make_append(rig.req_id(client, GENERATION - 1)))
+        await rig.turns()
+        assert client.answered() == []
+
+
+# -- sent again ----------------------------------------------------------------------------------------------
+
+
+def _again(rig: PartitionRig, client: FakeClient, append: Append, searched: int = -1) -> None:
+    rig.partition.append(client, append, Repeated(GENERATION, searched))
+
+
+async def test_safety_e6_a_repeated_append_is_answered_with_the_id_that_it_has() -> None:
+    async with PartitionRig(records=5) as rig:
+        (client,) = await _mounted(rig, 1)
+        append = make_append(rig.req_id(client), data=b"once")
+        rig.partition.append(client, append)
+        await rig.turns()
+        for _ in range(3):
+            _again(rig, client, append)
+            await rig.turns()
+        answers = _verdicts(client)
+        assert answers == [(Verdict.COMMITTED, ReqId.unpack(append.req_id).seq_num, 5, 1)] * 4
+        assert len(rig.store.log) == 6
+
+
+async def test_safety_e6_the_window_is_the_log_whoever_wrote_it() -> None:
+    """A new owner finds what an earlier one has committed; nothing has to be remembered for it."""
+    async with PartitionRig(records=50, feed_cache_bytes=0) as rig:
+        (client,) = await _mounted(rig, 99)
+        found = make_append(ReqId(99, 1, PARTITION, 7), data=b"old")
+        _again(rig, client, found)
+        other = make_append(ReqId(99, 1, PARTITION, 7), data=b"another")
+        await rig.turns(30)
+        _again(rig, client, other)
+        fresh = make_append(ReqId(99, 1, PARTITION, 77), data=b"old")
+        await rig.turns(30)
+        _again(rig, client, fresh)
+        await rig.turns(30)
+        assert _verdicts(client) == [
+            (Verdict.COMMITTED, 7, 7, 1),
+            (Verdict.REQUEST_ID_IN_USE, 7, -1, 1),
+            (Verdict.COMMITTED, 77, 50, 1),
+        ]
+
+
+async def test_safety_e6_a_repeated_append_joins_its_first_copy_while_that_is_pending() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        append = make_append(rig.req_id(one), write=(5,))
+        rig.append(two, write=(5,), hwm=-1)
+        rig.partition.append(one, append)  # waits in a line
+        await rig.turns()
+        _again(rig, one, append)
+        rig.store.commit_next()
+        await rig.turns()
+        assert [a.verdict for a in one.answered()] == [Verdict.LOCK_CONFLICT] * 2
+        append = make_append(rig.req_id(one), write=(6,), client_high_water_mark=0)
+        rig.partition.append(one, append)
+        _again(rig, one, append)  # in the queue
+        await rig.turns()
+        _again(rig, one, append)  # in flight
+        await rig.turns()
+        assert rig.store.pending == 1
+        rig.store.commit_next()
+        await rig.turns()
+        assert [(a.verdict, a.number) for a in one.answered()[2:]] == [(Verdict.COMMITTED, 1)] * 3
+        assert len(rig.store.log) == 2
+
+
+async def test_safety_e6_what_may_be_older_than_the_window_is_never_taken_as_new() -> None:
+    async with PartitionRig(records=20, settings=PartitionSettings(repeat_window=10)) as rig:
+        (client,) = await _mounted(rig, 1)
+        for searched in (8, 9):
+            _again(rig, client, make_append(ReqId(1, 1, PARTITION, searched)), searched)
+            await rig.turns(30)
+        assert _verdicts(client) == [(Verdict.REPEAT_TOO_OLD, 8, 10, 1), (Verdict.COMMITTED, 9, 20, 1)]
+
+
+async def test_safety_e6_an_older_generation_is_that_of_the_first_sending_only() -> None:
+    async with PartitionRig() as rig:
+        (client,) = await _mounted(rig, 1)
+        append = make_append(rig.req_id(client, GENERATION - 3))
+        rig.partition.append(client, append, Repeated(GENERATION - 1, -1))
+        await rig.turns(30)
+        _again(rig, client, append)
+        await rig.turns(30)
+        assert [a.verdict for a in client.answered()] == [Verdict.STALE_GENERATION, Verdict.COMMITTED]
+
+
+async def test_what_comes_behind_a_search_keeps_its_order_and_strangers_pass() -> None:
+    async with PartitionRig(records=30, feed_cache_bytes=0) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        release = asyncio.Event()
+        read = rig.store.read
+
+        async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+            await release.wait()
+            return await read(first, max_count, max_bytes)
+
+        rig.store.read = slow  # type: ignore[method-assign]
+        again = make_append(rig.req_id(one))
+        _again(rig, one, again)
+        behind = rig.append(one)
+        passes = rig.append(two)
+        await rig.turns()
+        assert rig.logged()[30:] == [passes]
+        release.set()
+        await rig.turns(30)
+        assert rig.logged()[30:] == [passes, ReqId.unpack(again.req_id), behind]
+
+
+@pytest.mark.parametrize("problem", [ReadFailedError("nobody answers")])
+async def test_a_search_that_cannot_read_says_to_try_later(problem: Exception) -> None:
+    async with PartitionRig(records=30, feed_cache_bytes=0) as rig:
+        (client,) = await _mounted(rig, 1)
+
+        async def fails(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+            raise problem
+
+        rig.store.read = fails  # type: ignore[method-assign]
+        append = make_append(rig.req_id(client))
+        _again(rig, client, append)
+        await rig.turns(30)
+        assert [(a.verdict, a.number) for a in client.answered()] == [(Verdict.OVERLOADED, 100)]
+        assert len(rig.store.log) == 30

@@ -1,0 +1,66 @@
+"""Planted bugs in the client: answers to appends, and what is sent again."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_bug = bugs_in("client/src/waltz_client/_internal")
+
+ANSWER_BUGS = (
+    _bug(
+        "sent_again_to_a_server_of_an_older_version",
+        "E6",
+        "stream/partition.py",
+        "        if session.version >= FIRST_VERSION:\n            self.window.send_again",
+        "        if session.version >= 0:\n            self.window.send_again",
+        "A server that knows no repeated appends takes the copy for a new one, or ends the connection.",
+    ),
+    _bug(
+        "what_was_given_up_is_sent_again",
+        "E6",
+        "append/window.py",
+        "            if frame is None or (entry.given_up and searched == received):\n",
+        "            if frame is None:\n",
+        "What its caller gave up long ago comes into the log.",
+    ),
+    _bug(
+        "flush_of_before_counts_for_what_was_sent_again",
+        "E1",
+        "append/window.py",
+        "        if self._stale_flushes:\n",
+        "        if self._stale_flushes < 0:\n",
+        "An append is called failed by the answer to a flush that came before it was sent again, and commits.",
+    ),
+    _bug(
+        "skipped_part_of_the_log_counts_as_searched",
+        "E6",
+        "append/window.py",
+        "            searched = received if entry.searched is None else entry.searched\n",
+        "            searched = received\n",
+        "An append that committed while the partition was let go is appended a second time.",
+    ),
+    _bug(
+        "generation_of_the_first_sending_travels",
+        "E6",
+        "append/window.py",
+        "            repeated = Repeated(self._req_ids.generation, searched)\n",
+        "            repeated = Repeated(entry.generation, searched)\n",
+        "What was under way when a partition moved is refused for good.",
+    ),
+    _bug(
+        "committed_answer_that_overtakes_the_feed_counts",
+        "E7",
+        "append/window.py",
+        "            for offset in range(min(answer.appends, received - answer.number + 1)):\n",
+        "            for offset in range(answer.appends):\n",
+        "The next append of the same caller loses to its own transaction.",
+    ),
+    _bug(
+        "answer_of_one_partition_counts_for_another",
+        "E7",
+        "stream/session.py",
+        "            partition = self._partitions.get(answer.partition_id)\n            if partition is not None and partition.session",
+        "            partition = next(iter(self._partitions.values()), None)\n            if partition is not None and partition.session",
+        "An append is called failed because one with the same number failed in another partition.",
+    ),
+)
