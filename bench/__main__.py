@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench.cluster import BenchCluster
 from bench.console import measure_console
+from bench.console_process import measure_console_process
 from bench.contention import measure_contention
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
@@ -90,6 +91,7 @@ class Bench:
             if "console" in self._parts:
                 with self._step("console"):
                     figures += await measure_console()
+                    figures += await measure_console_process(self._directory / f"console-{number}")
             if "hostile" in self._parts:
                 for tls in self._plan.tls_modes:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
