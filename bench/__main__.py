@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench.cluster import BenchCluster
 from bench.console import measure_console
+from bench.console_process import measure_console_process
 from bench.contention import measure_contention
 from bench.curve import measure_curve
 from bench.failover import measure_failover
@@ -92,6 +93,7 @@ class Bench:
             if "console" in self._parts:
                 with self._step("console"):
                     figures += await measure_console()
+                    figures += await measure_console_process(self._directory / f"console-{number}")
             if "metrics" in self._parts:
                 with self._step("scrapes"):
                     figures += await measure_metrics(self._directory / f"metrics-{number}", self._plan)

@@ -3,6 +3,7 @@ Chromium and its driver."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from tests.integration.browser import Browser, browser, find
 from tests.integration.cli.live import Live, live_cluster
 from tests.integration.test_console import started
+from waltz_client import LockConflictError, LockId
 from waltz_client.blocking import BlockingWaltzClient
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -63,6 +65,37 @@ def _light(window: Browser, live: Live) -> None:
     window.click("tbody tr button")
     window.see("of partition 1", '"account"')
     window.picture(PICTURES / "console-records.png")
+    _locks(window, live)
+
+
+def _locks(window: Browser, live: Live) -> None:
+    """Two clients that fight over two locks, one of which the reader names."""
+    done = threading.Event()
+    load = threading.Thread(target=_contend, args=(live.config, done))
+    load.start()
+    try:
+        window.script(
+            "sessionStorage.setItem('waltz-lock-names', 'account/alice'); location.hash = '#/locks'"
+        )
+        window.see("account/alice", "was refused for")
+        time.sleep(4.0)  # conflicts per second
+        window.picture(PICTURES / "console-locks.png")
+    finally:
+        done.set()
+        load.join()
+
+
+def _contend(config: str, done: threading.Event) -> None:
+    """Conflicts, until it is over."""
+    with BlockingWaltzClient.connect(config) as one, BlockingWaltzClient.connect(config) as other:
+        number = 0
+        while not done.is_set():
+            number += 1
+            lock = LockId.of("account", "alice" if number % 3 else "bob")
+            one.append(partition=number % 2, data=b"{}", write_locks=[lock])
+            with contextlib.suppress(LockConflictError):
+                other.append(partition=number % 2, data=b"{}", write_locks=[lock], as_of=-1)
+            time.sleep(0.02)
 
 
 def _dark(window: Browser, live: Live) -> None:
