@@ -82,6 +82,7 @@ JOURNAL_MUTANTS = (
         expected=("out_of_service", "replicas_settle", *_LOST),
         how="A journal file is used again, then power is lost: one of the files lacks what it held.",
         profile="journal",
+        found_at=9,
     ),
     Mutant(
         name="failed_commit_is_answered_with_success",
@@ -97,5 +98,6 @@ JOURNAL_MUTANTS = (
         expected=("out_of_service", "replicas_settle", *_LOST),
         how="A sync of the journal fails, the appends in it are acknowledged, and the node ends.",
         profile="journal",
+        found_at=9,
     ),
 )
