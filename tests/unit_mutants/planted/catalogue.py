@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
+from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
@@ -25,6 +26,7 @@ ALL_BUGS = (
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CLIENT_BUGS,
+    *BLOCK_BUGS,
     *CLUSTER_BUGS,
     *ADMIN_BUGS,
     *RESTORED_BUGS,
