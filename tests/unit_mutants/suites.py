@@ -100,7 +100,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_read_bounds.py",
     ),
     "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
-    "waltz_server/partition/deliveries.py": (f"{_SERVER}/test_data_reads.py",),
+    "waltz_server/partition/deliveries.py": (
+        f"{_SERVER}/test_partition_corners.py",
+        f"{_SERVER}/test_pending_answers.py",
+        f"{_SERVER}/test_append.py",
+    ),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
@@ -192,6 +196,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
+    "waltz_protocol/frames/blocks.py": ("libs/protocol/tests/protocol_tests/test_blocks.py",),
     "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
@@ -295,4 +300,6 @@ def missing_files() -> list[str]:
     return sorted(lost + [name for name in tests if not (ROOT / name).is_file()])
 
 
-_MEMBERS = ("services/server", "services/storage", "client", "libs/admin", "libs/cluster", "tools")
+_MEMBERS = (
+    "services/server", "services/storage", "client", "libs/admin", "libs/cluster", "libs/protocol", "tools",
+)  # fmt: skip

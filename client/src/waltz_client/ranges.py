@@ -254,8 +254,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
                 readers,
                 self._first - 1,
                 self._last,
-                window_transactions=2 * self._batch_transactions,
-                window_bytes=2 * self._batch_bytes,
+                window_transactions=self._batch_transactions,
+                window_bytes=self._batch_bytes,
                 where=self._where,
                 on_ready=self._pump_soon,
             )
@@ -325,8 +325,9 @@ class RangeRead(AsyncIterator[RangeBatch]):
             self._take(readers, cursor, taken)
 
     def _take_blocks(self, readers: Readers, blocks: BlockFeed) -> None:
-        """Blocks while there is room for a batch or two; what is not taken limits what the server sends."""
-        while self._ahead < 2 * self._batch_transactions and self._loaded_bytes < 2 * self._batch_bytes:
+        """Blocks until there is a batch; what is not taken, another batch at most, limits what the server
+        sends."""
+        while self._ahead < self._batch_transactions and self._loaded_bytes < self._batch_bytes:
             block = blocks.take()
             if block is None:
                 break

@@ -80,11 +80,11 @@ class ClientSettings(ZooKeeperSettings):
     max_locks: int = Field(default=MAX_LOCKS, alias="client.maxLocksPerAppend", ge=1)
     """Most locks of one append, all kinds together; the servers' `server.maxLocksPerAppend`."""
     feed_buffer_transactions: int = Field(default=32_768, alias="client.feedBufferTransactions", ge=1024)
-    """Headers buffered per reader and partition."""
+    """Headers buffered per reader and partition; with a server of version 5 transactions with their data."""
     prefetch_bytes: int = Field(default=8 * 1024 * 1024, alias="client.prefetchBytes", gt=0)
     """Payload bytes a feed fetches ahead of its reader."""
     prefetch_transactions: int = Field(default=512, alias="client.prefetchTransactions", gt=0)
-    """Transactions whose payload a feed fetches ahead of its reader."""
+    """Transactions whose payload a feed fetches ahead of its reader, from servers older than version 5."""
 
     @classmethod
     @client_errors()

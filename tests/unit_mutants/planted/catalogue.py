@@ -8,6 +8,7 @@ from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_append_answers import ANSWER_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
+from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
@@ -28,6 +29,7 @@ ALL_BUGS = (
     *APPEND_BUGS,
     *CLIENT_BUGS,
     *ANSWER_BUGS,
+    *BLOCK_BUGS,
     *CLUSTER_BUGS,
     *PEER_BUGS,
     *ADMIN_BUGS,

@@ -7,7 +7,6 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _INTERNAL = "client/src/waltz_client/_internal"
 _bug = bugs_in(_INTERNAL)
-_public = bugs_in("client/src/waltz_client")
 
 CLIENT_BUGS = (
     # ---- mounting, generations
@@ -443,46 +442,5 @@ CLIENT_BUGS = (
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.MOUNTING,\n",
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.AHEAD,\n",
         "A client that was once ahead does not ask the server of a new connection.",
-    ),
-    # ---- blocks
-    _bug(
-        "gap_between_blocks_accepted",
-        "D1",
-        "rpc/block_feed.py",
-        "        if block.first != self.position + 1:\n",
-        "        if block.first <= self.position:\n",
-        "What a server leaves out between two blocks never reaches the reader.",
-    ),
-    _bug(
-        "blocks_resume_from_what_was_taken",
-        "D1",
-        "rpc/block_feed.py",
-        "                FROM_THE_END if self.position is None else self.position,\n",
-        "                FROM_THE_END if self.position is None else self.position - self.buffered,\n",
-        "What is buffered when a connection is lost comes again.",
-    ),
-    _public(
-        "older_server_is_read_from_where_the_feed_began",
-        "D1",
-        "feed.py",
-        "            partition.cursor.tail = blocks.position\n",
-        "            pass\n",
-        "After a server was rolled back, a feed repeats everything from its beginning.",
-    ),
-    _public(
-        "range_on_an_older_server_leaves_one_out",
-        "D1",
-        "ranges.py",
-        "                self._follow(readers, blocks.position)\n",
-        "                self._follow(readers, blocks.position + 1)\n",
-        "After a server was rolled back, a range lacks a transaction.",
-    ),
-    _bug(
-        "credit_of_blocks_is_never_renewed",
-        "D1",
-        "rpc/block_feed.py",
-        "            if 2 * more >= self._window or 2 * more_bytes >= self._window_bytes:\n",
-        "            if more > self._window and more_bytes > self._window_bytes:\n",
-        "A feed stands still after one window.",
     ),
 )

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
@@ -113,6 +113,13 @@ class BlockFeeds:
 
     def __len__(self) -> int:
         return sum(map(len, self._of_client.values()))
+
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """Each client with the last transaction that was covered for it (by the furthest of its feeds), and
+        whether there is credit for more."""
+        for client, feeds in self._of_client.items():
+            furthest = max(feeds.values(), key=lambda feed: feed.position)
+            yield client, furthest.position, furthest not in self._dry
 
     # -- requests ------------------------------------------------------------------------------------------
 

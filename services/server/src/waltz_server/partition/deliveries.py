@@ -1,6 +1,9 @@
-"""What a read from storage brought goes to both caches and to whoever waits for it. Owner: the partition."""
+"""Who reads a partition, and how what a read from storage brought gets to both caches and to them. Owner: the
+partition."""
 
 from __future__ import annotations
+
+import asyncio
 
 import structlog
 
@@ -11,9 +14,9 @@ from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
-from waltz_server.partition.reads import Range
+from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
-from waltz_server.store.api import ReadFailedError
+from waltz_server.store.api import PartitionStore, ReadFailedError
 from waltz_server.store.committed_mark import ReadableMark
 
 log = structlog.get_logger(__name__)
@@ -25,21 +28,33 @@ class Deliveries:
     def __init__(
         self,
         partition_id: int,
+        store: PartitionStore,
         mark: ReadableMark,
         frames: PartitionFeedCache,
         transactions: PartitionTransactionCache,
         metrics: PartitionMetrics,
+        realtime_threshold: int,
     ) -> None:
+        loop = asyncio.get_running_loop()
         self._partition_id = partition_id
         self._mark = mark
         self._frames = frames
         self._transactions = transactions
         self._metrics = metrics
         self._closed = False
-
-    def start(self, data: DataReads, feeds: Feeds, block_feeds: BlockFeeds) -> None:
-        """Who waits for reads; called before anything is read."""
-        self._data, self._feeds, self._block_feeds = data, feeds, block_feeds
+        self.reader = RangeReader(store, on_records=self.records, on_failure=self.failure)
+        self.feeds = Feeds(
+            mark=mark,
+            cache=frames,
+            reader=self.reader,
+            metrics=metrics,
+            realtime_threshold=realtime_threshold,
+            loop=loop,
+        )
+        self.data = DataReads(
+            partition_id, mark=mark, cache=transactions, reader=self.reader, metrics=metrics
+        )
+        self.block_feeds = BlockFeeds(mark, transactions, self.reader, metrics, loop)
 
     def records(self, wanted: Range, records: list[bytes]) -> None:
         """Consecutive wire records from the start of a range on."""
@@ -50,12 +65,12 @@ class Deliveries:
         stored = [stored_of_record(record) for record in records]
         for transaction_id, record in enumerate(stored, first):
             self._transactions.put(transaction_id, record)
-        self._data.delivered(first, end, stored)
-        if self._feeds.waits_in(first, end):
+        self.data.delivered(first, end, stored)
+        if self.feeds.waits_in(first, end):
             if frames := frames_of_records(records):
                 self._frames.put(first, frames)
-            self._feeds.delivered(first, end, frames)
-        self._block_feeds.delivered(first, end, stored)
+            self.feeds.delivered(first, end, frames)
+        self.block_feeds.delivered(first, end, stored)
 
     def failure(self, wanted: Range, failure: ReadFailedError) -> None:
         """A range could not be read."""
@@ -63,14 +78,14 @@ class Deliveries:
         failures.inc()
         if failures.count in (1, 10, 100) or failures.count % 1000 == 0:
             log.warning("read failed", partition=self._partition_id, first=wanted.first, reason=str(failure))
-        self._data.failed(wanted.first, wanted.end, str(failure))
-        self._feeds.failed(wanted.first, wanted.end)
-        self._block_feeds.failed(wanted.first, wanted.end)
+        self.data.failed(wanted.first, wanted.end, str(failure))
+        self.feeds.failed(wanted.first, wanted.end)
+        self.block_feeds.failed(wanted.first, wanted.end)
 
     def close(self) -> None:
         """The partition leaves: who waits is informed, and the caches forget it."""
         self._closed = True
-        for waiting in (self._feeds, self._block_feeds, self._data):
+        for waiting in (self.feeds, self.block_feeds, self.data):
             waiting.close()
         self._frames.drop()
         self._transactions.drop()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import structlog
 
@@ -38,9 +39,7 @@ from waltz_server.partition.append_outcomes import AppendOutcomes, refuse
 from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
-from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.deliveries import Deliveries
-from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
@@ -48,7 +47,6 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
 from waltz_server.partition.queued_append import AppendBounds
-from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
@@ -125,9 +123,17 @@ class Partition:
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
-        kept = (self._feed_cache, self._transactions)
-        self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
-        self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
+        self._deliveries = reads = Deliveries(
+            partition_id,
+            self.store,
+            self._mark,
+            self._feed_cache,
+            self._transactions,
+            self._metrics,
+            settings.realtime_threshold,
+        )
+        self._reader, self._data = reads.reader, reads.data
+        self._feeds, self._block_feeds = reads.feeds, reads.block_feeds
         self._pending_answers = PendingAnswers(
             store=self.store,
             max_outstanding=settings.max_markers,
@@ -154,23 +160,6 @@ class Partition:
             outcomes=AppendOutcomes(self._author),
             repeats=self._repeats,
         )
-        self._feeds = Feeds(
-            mark=self._mark,
-            cache=self._feed_cache,
-            reader=self._reader,
-            metrics=self._metrics,
-            realtime_threshold=settings.realtime_threshold,
-            loop=loop,
-        )
-        self._data = DataReads(
-            partition_id,
-            mark=self._mark,
-            cache=self._transactions,
-            reader=self._reader,
-            metrics=self._metrics,
-        )
-        self._block_feeds = BlockFeeds(self._mark, self._transactions, self._reader, self._metrics, loop)
-        self._deliveries.start(self._data, self._feeds, self._block_feeds)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
@@ -226,7 +215,7 @@ class Partition:
 
     def followers(self) -> Iterator[tuple[Client, int, bool]]:
         """See `Feeds.followers`; not to be held over a turn of the loop."""
-        return self._feeds.followers()
+        return chain(self._feeds.followers(), self._block_feeds.followers())
 
     def _author(self, transaction_id: int) -> int | None:
         """Whose a recent transaction is; None when it is not known at once."""
