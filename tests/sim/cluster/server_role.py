@@ -22,6 +22,10 @@ from waltz_server.store.api import PartitionStore
 CLUSTER_ROOT = "/waltz"
 
 
+REPEAT_WINDOW = 40
+"""Transactions: appends that are sent again late are older than that now and then."""
+
+
 class ServerRole(Role):
     """One server."""
 
@@ -57,7 +61,9 @@ class ServerRole(Role):
 
         session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
         try:
-            settings = self._settings.model_copy(update={"max_protocol_version": self._newest_version()})
+            settings = self._settings.model_copy(
+                update={"max_protocol_version": self._newest_version(), "repeat_window": REPEAT_WINDOW}
+            )
             server = self.server = WaltzServer(
                 settings, zookeeper=session, make_backend=make_backend, rng=rng
             )
