@@ -17,6 +17,8 @@ _PORT = 8080
 _TLS = "/etc/waltz/tls"
 _LOGIN = "/etc/waltz/zookeeper-auth"
 _CHECK_SECONDS = 300.0
+_FLOWING_SECONDS = 2.0
+"""A partition that had no acknowledgement for so long is not being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,11 @@ class Load:
         """The longest gap since the last lap, seconds; the round continues."""
         answer = self._kubectl("create", "--raw", f"{self._path}/lap", "-f", os.devnull)
         return float(json.loads(answer)["longest_gap_seconds"])
+
+    def wait_flowing(self) -> None:
+        """Wait until every partition is written again: a load that has given up loses nothing, and proves
+        nothing."""
+        wait_until("every partition is written again", lambda: self.lap() < _FLOWING_SECONDS, _CHECK_SECONDS)
 
     def verdict(self, since: str) -> dict[str, Any]:
         """Read the log `since` the beginning of the round ("round") or of the log ("start") and judge it."""

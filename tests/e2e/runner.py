@@ -89,6 +89,7 @@ def run_one(world: World, scenario: Scenario, folder: Path, seed: int) -> Result
 
 def _judge(world: World, result: Result) -> None:
     time.sleep(AFTERWARDS_SECONDS)
+    world.load.wait_flowing()
     measured = world.load.measured()
     result.acknowledged = measured.acknowledged
     result.longest_gap_seconds = measured.longest_gap_seconds

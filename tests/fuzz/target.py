@@ -14,6 +14,7 @@ from dataclasses import dataclass
 # Every target, in the order in which a run without `--only` takes them.
 NAMES = (
     "hello",
+    "blocks",
     "client_messages",
     "storage_messages",
     "admin_messages",

@@ -123,7 +123,7 @@ MEANINGS = {
     "server.feedCacheSize": "Bytes of transaction headers kept for feeds, all partitions together.",
     "server.minFetchSize": "Least credit of a feed request, transactions; less than `server.realtimeThreshold`.",
     "server.realtimeThreshold": "A feed closer to the end than this (transactions) is served first.",
-    "server.transactionDataCacheSize": "Bytes of transaction data kept, all partitions together.",
+    "server.transactionDataCacheSize": "Bytes of transactions kept for those who read them, all partitions together.",
     "server.advertised.port": "Port that clients connect to; default: `server.port`.",
     "server.maxFrameBytes": "Largest frame accepted from a client, bytes.",
     "server.maxConnections": "More connections than this are closed at once.",

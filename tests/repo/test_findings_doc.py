@@ -21,7 +21,7 @@ HEAD = "| rule | kind | meaning | `/health` | alerts |\n| --- | --- | --- | --- 
 def table() -> str:
     rows = [
         f"| `{rule.name}` | {rule.severity.value} | {rule.meaning} | {f'*{rule.health}*' if rule.health else ''} "
-        f"| {', '.join(rule.alerts)} |\n"
+        f"| {', '.join(rule.alerts) or f'none: {rule.no_alert}'} |\n"
         for rule in RULES
     ]
     return HEAD + "".join(rows)
@@ -52,3 +52,27 @@ def test_an_alert_that_a_rule_names_is_there() -> None:
     named = {alert for rule in RULES for alert in rule.alerts}
     assert named <= alerts
     assert len(named) > 8
+
+
+WITHOUT_RULE = {
+    "WaltzDiskAlmostFull": "a share of the disk; the rules judge by growth (`disk-fills`)",
+    "WaltzAppendsDropped": "load, not a state: seen over minutes only",
+    "WaltzCertificateExpiry": "the operator's own certificates, which a cluster does not show",
+    "WaltzCertificateInUseExpiry": "in the metrics of each process only",
+    "WaltzOperatorDown": "the operator",
+    "WaltzOperatorStuck": "the operator",
+    "WaltzOperatorErrors": "the operator",
+    "WaltzOperationBlocked": "the operator",
+}
+"""Alerts, and why no rule says the same."""
+
+
+def test_an_alert_has_a_rule_or_a_reason_why_not() -> None:
+    names = {
+        rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    }
+    assert names - {alert for rule in RULES for alert in rule.alerts} == WITHOUT_RULE.keys()
+
+
+def test_a_rule_has_alerts_or_says_why_it_has_none() -> None:
+    assert not [rule.name for rule in RULES if bool(rule.alerts) == bool(rule.no_alert)]

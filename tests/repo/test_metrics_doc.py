@@ -17,10 +17,10 @@ from waltz_client.prometheus import PrometheusObserver
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_protocol.aio.following import FollowingContext
 from waltz_runtime.certificates import publish_expiry
+from waltz_runtime.exposition import BUILD_INFO, BUILD_INFO_HELP
 from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Counter, Gauge, Meter, Metric, Timer
 from waltz_runtime.meanings import Meaning, Meanings, place_of
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.rendering import BUILD_INFO, BUILD_INFO_HELP
 from waltz_server.metric_meanings import MEANINGS as SERVER
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.owned_partition import Partition
@@ -69,7 +69,7 @@ def published_by_a_storage_node() -> MetricsRegistry:
 
 def _row(key: str, metric: Metric, meaning: Meaning) -> Row:
     place = place_of(key)
-    name, labels = meaning.prometheus or place.prometheus, sorted(place.labels)
+    name, labels = meaning.prometheus or place.prometheus, sorted({**place.labels, **meaning.labels})
     match metric:
         case Timer():
             return Row(f"{name}_seconds", "histogram", ", ".join(labels), meaning.help, place.name)
@@ -88,7 +88,9 @@ def rows_of_a_service(registry: MetricsRegistry, meanings: Meanings) -> list[Row
     for key, metric in registry.metrics.items():
         row = _row(key, metric, meanings[place_of(key).name])
         known = rows.setdefault(row.name, row)
-        if known != row:  # of the process and of each partition
+        if known.labels == row.labels and known != row:  # one name with another value of a label
+            rows[row.name] = row._replace(json=f"{known.json}`, `{row.json}")
+        elif known != row:  # of the process and of each partition
             rows[row.name] = row._replace(labels=f"{row.labels or known.labels} or none")
     rows[BUILD_INFO] = Row(BUILD_INFO, "gauge", "role, version", BUILD_INFO_HELP)
     return sorted(rows.values())
@@ -166,6 +168,25 @@ serves its own; a client has what its application publishes ([applications.md](a
 Histograms have one bucket per power of two from {HISTOGRAM_BOUNDS[0] * 1000:.2f} ms to {HISTOGRAM_BOUNDS[-1]:.0f} s and add up:
 `histogram_quantile(0.99, sum by (le) (rate(waltz_server_response_latency_seconds_bucket[5m])))` is the 99th
 percentile over all partitions and servers. The usual `process_*` metrics are there as well.
+
+## Where the time of an append goes
+
+In this order; each is a histogram, so that `rate(…_sum[5m]) / rate(…_count[5m])` is the mean, and the means
+of the stages of one process add up.
+
+| stage | from | to | histogram |
+| --- | --- | --- | --- |
+| client | the call of `append` | its frame is sent | `waltz_client_append_wait_seconds` |
+| queue | its arrival at the server | handed to the store: locks, admission, bytes in flight | `waltz_server_append_stage_seconds{{stage="queue"}}` |
+| storage | there | the reply that makes a majority | `waltz_server_append_stage_seconds{{stage="storage"}}` |
+| storage node | a request's arrival | its sync has returned (a part of *storage*) | `waltz_storage_append_latency_seconds` |
+| commit | the majority | the committed mark has risen | `waltz_server_append_stage_seconds{{stage="commit"}}` |
+| feed | there | written to the clients that follow the end of the log | `waltz_server_append_stage_seconds{{stage="feed"}}` |
+| all | its frame is sent | the client sees it in the feed | `waltz_client_append_seconds{{outcome="committed"}}` |
+
+The stages of a server are of all its partitions together; `waltz_server_response_latency_seconds`, which is
+*queue* and *storage*, says which partition is slow. A clock is read once per batch of appends, never per
+append.
 
 """
 

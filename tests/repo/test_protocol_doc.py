@@ -24,6 +24,8 @@ FORMS = {
     "Octets": "bytes",
     "Ints": "i32 array",
     "IntList": "i32 array",
+    "Ranges": "i32 count, then i32 first and i32 last each",
+    "Rest": "records up to the end",
     "Key": "16 bytes",
     "WireReqId": "request id",
     "TextBoolMap": "i32 count, then text and bool each",

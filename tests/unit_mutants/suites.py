@@ -15,6 +15,7 @@ _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
 _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
+    f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",
@@ -98,6 +99,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_data_reads.py",
         f"{_SERVER}/test_read_bounds.py",
     ),
+    "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
+    "waltz_server/partition/deliveries.py": (f"{_SERVER}/test_data_reads.py",),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
@@ -125,6 +128,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/layout.py": _JOURNAL,
     "waltz_storage/engine/journal/log.py": _JOURNAL,
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
+    "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",
@@ -142,6 +146,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/free_space.py": (
         f"{_STORAGE}/test_free_space.py",
+        f"{_STORAGE}/test_journal_unmade.py",
         f"{_STORAGE}/test_journaled_directory.py",
     ),
     "waltz_storage/engine/scan.py": (
@@ -184,6 +189,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
+    "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
+    "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/applier.py": (
         f"{_CLIENT}/test_applier.py",
         f"{_CLIENT}/test_stop_applying.py",

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from waltz_client._internal.block_reads import close_blocks, open_blocks, transactions_of
+from waltz_client._internal.rpc.block_feed import BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.feed_cursor import FeedCursor
@@ -32,14 +34,16 @@ for every transaction, and must be quick."""
 
 
 class _Partition:
-    """One partition of a feed: its cursor, and the transactions whose payload is being fetched, in order."""
+    """One partition of a feed: its blocks, while its server sends such; else its cursor, and the transactions
+    whose payload is being fetched, in order."""
 
-    __slots__ = ("cursor", "fetching", "readers", "until")
+    __slots__ = ("blocks", "cursor", "fetching", "readers", "until")
 
     def __init__(self, readers: Readers, cursor: FeedCursor, until: int | None) -> None:
         self.readers = readers
         self.cursor = cursor
         self.until = until
+        self.blocks: BlockFeed | None = None
         self.fetching: deque[FeedTransaction] = deque()
 
 
@@ -85,8 +89,55 @@ class Feed(AsyncIterator[FeedTransaction]):
             capacity = settings.feed_buffer_transactions
             cursor = FeedCursor(readers.partition_id, after, capacity, self._wake.set)
             self._partitions.append(_Partition(readers, cursor, end))
-            readers.add(cursor)
         self._bounded = until is not None
+        for partition in self._partitions:
+            if self._with_data:
+                self._open_blocks(partition)
+            else:
+                partition.readers.add(partition.cursor)
+
+    # -- blocks ----------------------------------------------------------------------------------------------
+
+    def _open_blocks(self, partition: _Partition) -> None:
+        settings = self._settings
+        partition.blocks = open_blocks(
+            self._rpc,
+            partition.readers,
+            partition.cursor.tail,
+            partition.until,
+            window_transactions=settings.feed_buffer_transactions,
+            window_bytes=max(1, settings.prefetch_bytes // len(self._partitions)),
+            where=self._where,
+            on_ready=self._wake.set,
+        )
+        self._rpc.start(partition.blocks)
+
+    def _take_block(self) -> list[FeedTransaction]:
+        """The transactions of one block, the partitions in turn; empty when there is none."""
+        for partition in list(self._partitions):
+            blocks = partition.blocks
+            if blocks is None:
+                continue
+            while (block := blocks.take()) is not None:
+                self._partitions.remove(partition)
+                self._partitions.append(partition)
+                if found := transactions_of(block, self._where, self._wants_data):
+                    return found
+            if blocks.over:
+                self._blocks_are_over(partition, blocks)
+        return []
+
+    def _blocks_are_over(self, partition: _Partition, blocks: BlockFeed) -> None:
+        """The end was reached, or something went wrong; or the partition's server is an older one, and what
+        follows is read as before there were blocks."""
+        partition.blocks = None
+        close_blocks(self._rpc, partition.readers, blocks)
+        if blocks.old_server:
+            partition.cursor.tail = blocks.position
+            partition.readers.add(partition.cursor)
+        else:
+            self._partitions.remove(partition)
+            self._error = self._error or blocks.error
 
     # -- iteration -------------------------------------------------------------------------------------------
 
@@ -146,6 +197,8 @@ class Feed(AsyncIterator[FeedTransaction]):
         for partition in list(self._partitions):
             until, cursor = partition.until, partition.cursor
             if until is not None and cursor.tail is not None and cursor.tail >= until and not cursor.count:
+                if partition.blocks is not None:
+                    close_blocks(self._rpc, partition.readers, partition.blocks)
                 partition.readers.remove(cursor)
                 self._partitions.remove(partition)
 
@@ -156,7 +209,7 @@ class Feed(AsyncIterator[FeedTransaction]):
             cursor = partition.cursor
             if cursor.error is not None and not cursor.count and not partition.fetching:
                 return self._fail(cursor)
-            if not cursor.count and not partition.fetching:
+            if not cursor.count and not partition.fetching and partition.blocks is None:
                 starving.append(partition)
         for partition in starving:
             partition.readers.starves(partition.cursor)
@@ -201,8 +254,10 @@ class Feed(AsyncIterator[FeedTransaction]):
     # -- payload ---------------------------------------------------------------------------------------------
 
     def _collect_data(self) -> list[FeedTransaction]:
+        if batch := self._take_block():
+            return batch
         ready = self._ready
-        batch: list[FeedTransaction] = []
+        batch = []
         while ready and len(batch) < BATCH_TRANSACTIONS:
             transaction = ready.popleft()
             self._count_ahead -= 1
@@ -289,6 +344,8 @@ class Feed(AsyncIterator[FeedTransaction]):
         self._closed = True
         self._wake.set()
         for partition in self._partitions:
+            if partition.blocks is not None:
+                close_blocks(self._rpc, partition.readers, partition.blocks)
             partition.readers.remove(partition.cursor)
         self._partitions.clear()
         for call in list(self._calls):

@@ -39,6 +39,11 @@ class ClientObserver:
     def unavailable(self, partition: int, reason: str) -> None:
         """Not any longer, until `available`. What was sent has no outcome yet."""
 
+    def append_waited(self, partition: int, seconds: float) -> None:
+        """An append is about to be sent, this long after it was called or began to be retried: it waited
+        for the partition, for free space in the window or for those before it. `append_nowait` never waits,
+        and is not reported."""
+
     def append_sent(self, partition: int, size_bytes: int) -> object:
         """An append was handed to the connection, in the context of its caller (not of its first caller if
         it was retried in the background). `size_bytes`: of its frame."""

@@ -74,6 +74,11 @@ class OpenTelemetryObserver(ClientObserver):
         self._append_seconds = meter.create_histogram(
             "waltz.client.append.duration", "s", "From the sending of an append to its outcome."
         )
+        self._append_wait_seconds = meter.create_histogram(
+            "waltz.client.append.wait",
+            "s",
+            "From the call of an append, or the beginning of its retry, to its sending.",
+        )
         self._append_bytes = meter.create_counter(
             "waltz.client.append.size", "By", "Bytes of the frames of appends that were sent."
         )
@@ -120,6 +125,10 @@ class OpenTelemetryObserver(ClientObserver):
     def unavailable(self, partition: int, reason: str) -> None:
         """See ClientObserver."""
         self._losses.add(1, {"waltz.partition": partition})
+
+    def append_waited(self, partition: int, seconds: float) -> None:
+        """See ClientObserver."""
+        self._append_wait_seconds.record(seconds)
 
     def append_sent(self, partition: int, size_bytes: int) -> tuple[Span, float]:
         """See ClientObserver."""

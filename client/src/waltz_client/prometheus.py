@@ -57,7 +57,7 @@ _GAUGES: Sequence[_Gauge] = (
 
 
 class PrometheusObserver(ClientObserver, Collector):
-    """See the module. `buckets`: of both histograms, in seconds. Every method may be called on any loop."""
+    """See the module. `buckets`: of the histograms, in seconds. Every method may be called on any loop."""
 
     def __init__(
         self, registry: CollectorRegistry = REGISTRY, *, buckets: Sequence[float] = SECONDS_BUCKETS
@@ -68,6 +68,12 @@ class PrometheusObserver(ClientObserver, Collector):
             "waltz_client_append_seconds",
             "From the sending of an append to its outcome (committed, conflict, failed, unknown).",
             ["outcome"],
+            buckets=buckets,
+            registry=registry,
+        )
+        self._append_wait_seconds = Histogram(
+            "waltz_client_append_wait_seconds",
+            "From the call of an append, or the beginning of its retry, to its sending.",
             buckets=buckets,
             registry=registry,
         )
@@ -144,6 +150,10 @@ class PrometheusObserver(ClientObserver, Collector):
     def unavailable(self, partition: int, reason: str) -> None:
         """See ClientObserver."""
         self._losses.inc()
+
+    def append_waited(self, partition: int, seconds: float) -> None:
+        """See ClientObserver."""
+        self._append_wait_seconds.observe(seconds)
 
     def append_sent(self, partition: int, size_bytes: int) -> float:
         """See ClientObserver."""

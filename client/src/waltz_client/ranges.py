@@ -17,6 +17,8 @@ from itertools import accumulate
 from types import TracebackType
 from typing import Protocol, Self
 
+from waltz_client._internal.block_reads import close_blocks, open_blocks
+from waltz_client._internal.rpc.block_feed import BlockFeed
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.rpc.range_call import RangeCall
 from waltz_client._internal.stream.feed_cursor import FeedCursor
@@ -90,6 +92,18 @@ class RangeBatch:
         return found
 
 
+class _Loaded:
+    """Payloads and checksums that came with their transactions, in the form of a call that is over."""
+
+    __slots__ = ("checksums", "missing", "parts", "size_bytes")
+
+    def __init__(self, payloads: Sequence[bytes], checksums: list[int]) -> None:
+        self.parts = payloads
+        self.checksums = checksums
+        self.size_bytes = sum(map(len, payloads))
+        self.missing = 0
+
+
 class _Piece:
     """Transactions in order on their way to a batch: complete, or waiting for the payloads of `call`.
     `start`: how many of them have gone into batches."""
@@ -98,7 +112,7 @@ class _Piece:
 
     def __init__(self, fields: list[FeedFields]) -> None:
         self.fields = fields
-        self.call: RangeCall | None = None
+        self.call: RangeCall | _Loaded | None = None
         self.start = 0
 
     @property
@@ -180,6 +194,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._buffer_transactions = buffer_transactions
         self._readers: Readers | None = None
         self._cursor: FeedCursor | None = None
+        self._blocks: BlockFeed | None = None
+        """While the partition's server sends such; then there is no cursor."""
         self._pieces: deque[_Piece] = deque()
         self._ahead = 0
         self._outstanding = 0
@@ -199,7 +215,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         return self
 
     async def __anext__(self) -> RangeBatch:
-        if self._cursor is None and not self._headers_done and not self._closed:
+        if self._readers is None and not self._headers_done and not self._closed:
             await self._start()
         while True:
             if self._closed:
@@ -231,9 +247,26 @@ class RangeRead(AsyncIterator[RangeBatch]):
                     f"partition {partition_id} ends at transaction {mark}, the range at {self._last}"
                 )
             await asyncio.sleep(_MARK_PAUSE_SECONDS)
-        self._readers = source.readers(partition_id)
-        self._cursor = FeedCursor(partition_id, self._first - 1, self._buffer_transactions, self._pump_soon)
-        self._readers.add(self._cursor)
+        readers = self._readers = source.readers(partition_id)
+        if self._with_data:
+            self._blocks = open_blocks(
+                self._rpc,
+                readers,
+                self._first - 1,
+                self._last,
+                window_transactions=2 * self._batch_transactions,
+                window_bytes=2 * self._batch_bytes,
+                where=self._where,
+                on_ready=self._pump_soon,
+            )
+            self._rpc.start(self._blocks)
+        else:
+            self._follow(readers, self._first - 1)
+
+    def _follow(self, readers: Readers, after: int) -> None:
+        """Read headers, and payloads one by one."""
+        self._cursor = FeedCursor(self._partition_id, after, self._buffer_transactions, self._pump_soon)
+        readers.add(self._cursor)
 
     async def _wait(self) -> None:
         cursor, readers = self._cursor, self._readers
@@ -274,7 +307,12 @@ class RangeRead(AsyncIterator[RangeBatch]):
     def _pump(self) -> None:
         """Take headers while there is room, and ask for their payloads."""
         cursor, readers = self._cursor, self._readers
-        if cursor is None or readers is None or self._closed:
+        if readers is None or self._closed:
+            return
+        if self._blocks is not None:
+            self._take_blocks(readers, self._blocks)
+            return
+        if cursor is None:
             return
         if cursor.error is not None and not cursor.count and not self._headers_done:
             error = cursor.error
@@ -285,6 +323,34 @@ class RangeRead(AsyncIterator[RangeBatch]):
             if not taken:
                 return
             self._take(readers, cursor, taken)
+
+    def _take_blocks(self, readers: Readers, blocks: BlockFeed) -> None:
+        """Blocks while there is room for a batch or two; what is not taken limits what the server sends."""
+        while self._ahead < 2 * self._batch_transactions and self._loaded_bytes < 2 * self._batch_bytes:
+            block = blocks.take()
+            if block is None:
+                break
+            self._progress += 1
+            fields, payloads, checksums = block.fields(), block.payloads(), block.checksums()
+            if (where := self._where) is not None:
+                chosen = [place for place, one in enumerate(fields) if where(one[5])]
+                fields = [fields[place] for place in chosen]
+                payloads = [payloads[place] for place in chosen]
+                checksums = [checksums[place] for place in chosen]
+            if fields:
+                piece = _Piece(fields)
+                piece.call = loaded = _Loaded(payloads, checksums)
+                self._pieces.append(piece)
+                self._ahead += len(fields)
+                self._loaded_bytes += loaded.size_bytes
+        if blocks.over:
+            self._blocks = None
+            close_blocks(self._rpc, readers, blocks)
+            if blocks.old_server and blocks.position is not None:
+                self._follow(readers, blocks.position)
+            else:
+                self._error = self._error or blocks.error
+                self._headers_done = blocks.error is None
 
     def _take(self, readers: Readers, cursor: FeedCursor, taken: Sequence[FeedFields]) -> None:
         self._progress += 1
@@ -325,7 +391,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._outstanding -= len(piece.fields)
         if error is not None:
             self._error = self._error or error
-        elif piece.call is not None:
+        elif isinstance(piece.call, RangeCall):
             self._outstanding_limit = min(2 * self._outstanding_limit, _MAX_OUTSTANDING)
             self._loaded_bytes += piece.call.size_bytes
             mean = max(piece.call.size_bytes / len(piece.fields), 64.0)
@@ -383,10 +449,12 @@ class RangeRead(AsyncIterator[RangeBatch]):
             return
         self._closed = True
         self._wake.set()
+        if self._blocks is not None and self._readers is not None:
+            close_blocks(self._rpc, self._readers, self._blocks)
         if self._cursor is not None and self._readers is not None:
             self._readers.remove(self._cursor)
         for piece in self._pieces:
-            if piece.call is not None:
+            if isinstance(piece.call, RangeCall):
                 self._rpc.give_up(piece.call)
         self._pieces.clear()
 

@@ -52,6 +52,8 @@ async def test_prometheus_serves_what_happened_and_what_is_now(cluster: FakeClus
         assert value("waltz_client_append_seconds_count", {"outcome": "committed"}) == 1
         assert value("waltz_client_append_seconds_count", {"outcome": "conflict"}) == 1
         assert value("waltz_client_append_seconds_count", {"outcome": "failed"}) == 1
+        assert value("waltz_client_append_wait_seconds_count") == 3
+        assert (value("waltz_client_append_wait_seconds_sum") or 0) > 0, "the first one waited for its mount"
         assert value("waltz_client_append_retries_total") == 1
         assert (value("waltz_client_append_bytes_total") or 0) > 3 * len(b"x")
         assert value("waltz_client_apply_seconds_count", {"outcome": "error"}) == 1
@@ -63,6 +65,8 @@ async def test_prometheus_serves_what_happened_and_what_is_now(cluster: FakeClus
         assert value("waltz_client_window_appends", first) == 0
         assert value("waltz_client_window_bytes", first) == 0
         assert b"waltz_client_lag_transactions{" in generate_latest(registry)
+        client.append_nowait(partition=0, data=b"z", on_done=lambda _: None)
+        assert value("waltz_client_append_wait_seconds_count") == 3, "this one cannot wait"
     assert value("waltz_client_connections") == 0
     assert value("waltz_client_partition_losses_total") == 2
     assert value("waltz_client_partition_available", first) is None, "it is closed"
@@ -123,6 +127,7 @@ async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_calle
         "waltz.client.append.duration",
         "waltz.client.append.size",
         "waltz.client.append.retries",
+        "waltz.client.append.wait",
         "waltz.client.apply.duration",
         "waltz.client.connections",
         "waltz.client.partition.losses",

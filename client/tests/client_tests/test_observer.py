@@ -51,6 +51,9 @@ class Notes(ClientObserver):
     def unavailable(self, partition: int, reason: str) -> None:
         self.seen.append(("unavailable", partition, reason))
 
+    def append_waited(self, partition: int, seconds: float) -> None:
+        self.seen.append(("append_waited", partition, seconds))
+
     def append_sent(self, partition: int, size_bytes: int) -> object:
         number = self._begin()
         self.seen.append(("append_sent", number, partition, size_bytes))
@@ -108,15 +111,17 @@ async def test_connections_partitions_and_appends_are_observed(cluster: FakeClus
         assert notes.names() == [
             "connected",
             "available",
+            "append_waited",
             "append_sent",
             "append_ended",
             "append_retried",
+            "append_waited",
             "append_sent",
             "append_ended",
         ]
         server = notes.seen[0][1]
         assert notes.seen[1] == ("available", 0, server)
-        assert notes.seen[4] == ("append_retried", 0, AppendFailedError)
+        assert notes.seen[5] == ("append_retried", 0, AppendFailedError)
         assert [entry[1] for entry in notes.seen if entry[0] == "append_ended"] == [1, 2]
         assert notes.seen[-1][3] == 0
         notes.seen.clear()
@@ -210,5 +215,5 @@ async def test_an_observer_that_raises_touches_nobody_and_is_logged_once_per_met
         await until(lambda: len(application.applied) == 20)
     assert notes.names().count("append_ended") == notes.names().count("apply_ended") == 20
     messages = [record.getMessage() for record in caplog.records if "of the observer" in record.getMessage()]
-    assert len(messages) == len(set(messages)) == 8, messages
+    assert len(messages) == len(set(messages)) == 9, messages
     assert "append_sent of the observer Raising raised; it is not logged again" in messages

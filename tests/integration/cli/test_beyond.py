@@ -100,6 +100,46 @@ def test_storage_usage_status_and_top_show_the_disks(live: Live) -> None:
     assert "there is no partition 4: the cluster has 4" in live.run("explain", "partition", "4").error(2)
 
 
+FOLLOWER = """
+import asyncio, sys
+from waltz_client import LockConflictError, LockId, WaltzClient
+async def main():
+    async with WaltzClient.connect(sys.argv[1]) as one, WaltzClient.connect(sys.argv[1]) as two:
+        lock = LockId.of("account", "alice")
+        first = await one.append(partition=2, data=b"1", write_locks=[lock])
+        try:
+            await two.append(partition=2, data=b"2", write_locks=[lock], as_of=-1)
+        except LockConflictError:
+            print("refused", flush=True)
+        async with one.feed(2, after=-1) as feed:
+            async for _ in feed:
+                pass
+asyncio.run(main())
+"""
+
+
+def test_who_is_connected_and_which_locks_are_contended(live: Live) -> None:
+    command = [sys.executable, "-c", FOLLOWER, live.config]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "refused\n"
+            found = live.ok("locks", "--name", "account/alice", "--name", "seat/12", "--output", "json").json
+            (lock,) = [row for row in found["locks"] if row["partition"] == 2]
+            assert str(lock["lock"]).startswith("account/alice (0x")
+            assert (lock["conflicts"], lock["transaction"]) == (1, 0)
+            assert lock["won"] != lock["refused"]
+            assert [row["conflicts"] for row in found["pairs"]] == [1]
+            assert "1 contended lock, 1 append refused" in live.ok("locks", "-p", "2").out
+            clients = live.ok("client", "list", "-p", "2", "--output", "json").json["clients"]
+            assert lock["won"] in {row["client"] for row in clients}
+            assert all(str(row["address"]).startswith("127.0.0.1:") for row in clients)
+            assert "up to date" in live.ok("client", "list", "--timeout", "20").out
+        finally:
+            process.kill()
+    assert "NAME/KEY" in live.run("locks", "-n", "nonsense", "-t", "5").error(2)
+
+
 def test_dry_runs_change_nothing(live: Live) -> None:
     before = live.ok("zk", "list").out
     node = live.storage_nodes[2]

@@ -121,8 +121,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/repeats.py",
-                "                    on_end(Found(refusal=Verdict.REPEAT_TOO_OLD, number=first))\n",
-                "                    on_end(NOT_THERE)\n",
+                "Found(refusal=Verdict.REPEAT_TOO_OLD, number=first)",
+                "NOT_THERE",
             ),
         ),
         expected=("duplicate", "duplicate_req_id", "unhandled"),
@@ -135,8 +135,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/repeats.py",
-                "                records = await self._store.read(position, count)\n",
-                "                records = [bytes(36)] * count\n",
+                "records = await self._store.read(position, count)",
+                "records = [bytes(36)] * count",
             ),
         ),
         expected=("duplicate", "duplicate_req_id", "unhandled"),
@@ -149,8 +149,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/append.py",
-                "            self._in_flight.append(item_of(entry))\n",
-                "            self._in_flight.append(item_of(entry))\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n",
+                "        self.handed += len(batch)\n        return True\n",
+                "        self.handed += len(batch)\n        for entry in batch:\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n        return True\n",
             ),
         ),
         expected=("unhandled",),

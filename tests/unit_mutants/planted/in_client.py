@@ -7,6 +7,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _INTERNAL = "client/src/waltz_client/_internal"
 _bug = bugs_in(_INTERNAL)
+_public = bugs_in("client/src/waltz_client")
 
 CLIENT_BUGS = (
     # ---- mounting, generations
@@ -114,8 +115,8 @@ CLIENT_BUGS = (
         "reader_at_the_end_is_ahead",
         "13.20",
         "stream/readers.py",
-        "        if cursor.tail is not None and cursor.tail > max(mark, source.received):\n",
-        "        if cursor.tail is not None and cursor.tail >= mark:\n",
+        "        if place is not None and place > max(mark, source.received):\n",
+        "        if place is not None and place >= mark:\n",
         "A reader whose place the server has just reached ends with ClientAheadError.",
     ),
     _bug(
@@ -268,8 +269,8 @@ CLIENT_BUGS = (
         "sent_append_called_failed_at_the_deadline",
         "E1",
         "appender.py",
-        "                batch.sent[index] = handle = PendingAppend",
-        "                handle = PendingAppend",
+        "                batch.sent[index] = handle\n",
+        "",
         "An append of a batch that is on its way at the deadline is called failed, and may commit.",
     ),
     _bug(
@@ -300,8 +301,8 @@ CLIENT_BUGS = (
         "view_of_a_batch_before_the_wait",
         "E1",
         "appender.py",
-        "                if not partition.may_send:\n                    await partition.wait_writable()\n                batch",
-        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.may_send:\n                    await partition.wait_writable()\n                batch",
+        "                if not partition.may_send:\n                    await partition.wait_writable()\n                handle",
+        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.may_send:\n                    await partition.wait_writable()\n                handle",
         "An append of a batch that waited for room has the view from before the wait.",
     ),
     # ---- readers, applying
@@ -442,5 +443,46 @@ CLIENT_BUGS = (
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.MOUNTING,\n",
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.AHEAD,\n",
         "A client that was once ahead does not ask the server of a new connection.",
+    ),
+    # ---- blocks
+    _bug(
+        "gap_between_blocks_accepted",
+        "D1",
+        "rpc/block_feed.py",
+        "        if block.first != self.position + 1:\n",
+        "        if block.first <= self.position:\n",
+        "What a server leaves out between two blocks never reaches the reader.",
+    ),
+    _bug(
+        "blocks_resume_from_what_was_taken",
+        "D1",
+        "rpc/block_feed.py",
+        "                FROM_THE_END if self.position is None else self.position,\n",
+        "                FROM_THE_END if self.position is None else self.position - self.buffered,\n",
+        "What is buffered when a connection is lost comes again.",
+    ),
+    _public(
+        "older_server_is_read_from_where_the_feed_began",
+        "D1",
+        "feed.py",
+        "            partition.cursor.tail = blocks.position\n",
+        "            pass\n",
+        "After a server was rolled back, a feed repeats everything from its beginning.",
+    ),
+    _public(
+        "range_on_an_older_server_leaves_one_out",
+        "D1",
+        "ranges.py",
+        "                self._follow(readers, blocks.position)\n",
+        "                self._follow(readers, blocks.position + 1)\n",
+        "After a server was rolled back, a range lacks a transaction.",
+    ),
+    _bug(
+        "credit_of_blocks_is_never_renewed",
+        "D1",
+        "rpc/block_feed.py",
+        "            if 2 * more >= self._window or 2 * more_bytes >= self._window_bytes:\n",
+        "            if more > self._window and more_bytes > self._window_bytes:\n",
+        "A feed stands still after one window.",
     ),
 )

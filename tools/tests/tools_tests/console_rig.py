@@ -21,7 +21,7 @@ from waltz_client.testing import InProcessLog
 from waltz_cluster.replica_rules import Standing
 from waltz_protocol.types import Endpoint
 from waltz_tools.console.app import Console
-from waltz_tools.console.collector import Collector
+from waltz_tools.console.collector import AskReports, Collector
 from waltz_tools.console.records import RecordReader
 from waltz_tools.console.safety import Sessions
 from waltz_tools.console.settings import ConsoleSettings
@@ -98,7 +98,11 @@ class Rig:
 
 @asynccontextmanager
 async def console(
-    source: Source | None = None, settings: ConsoleSettings | None = None, *, login: bool = True
+    source: Source | None = None,
+    settings: ConsoleSettings | None = None,
+    *,
+    login: bool = True,
+    report: AskReports | None = None,
 ) -> AsyncIterator[Rig]:
     """A console on a port of its own, logged in."""
     source = source or Source()
@@ -110,6 +114,7 @@ async def console(
         clock=loop.time,
         wall_clock=lambda: 1000.0,
         work_clock=lambda: 0.0,
+        report=report,
     )
     log = InProcessLog(num_partitions=4)
     records = RecordReader(log.client)

@@ -204,6 +204,7 @@ async def test_pages_of_a_thousand_partitions() -> None:
             "last": 100,
             "lag": 0,
             "rate": rows[7]["rate"],
+            "latency_seconds": None,
             "problem": "c:1 is not current",
         }
         overview = await rig.page("/api/overview")
@@ -234,8 +235,17 @@ async def test_one_partition_with_its_timeline() -> None:
         assert [one["rule"] for one in findings] == ["not-open"]
         assert [one["text"] for one in timeline] == [
             "partition 2: no writes: why",
-            "partition 2: a new store session began",
+            "store session 6 began, of server-0:7, after session 5; its recovery is not complete",
         ]
+        rig.source.now = partition(cluster(4), 2, session_id=6)
+        await rig.collector.changed(rig.collector.number + 1, 5.0)
+        back = (await rig.page("/api/partitions/2"))["timeline"]
+        assert isinstance(back, list)
+        assert back[0]["text"] == "partition 2: takes writes again, after 0.0 s without"
+        placed = page["placement"]
+        assert isinstance(placed, list)
+        assert "no server prefers it" in placed[0]
+        assert "generation 3" in placed[1]
         assert (await rig.page("/api/partitions/1"))["timeline"] == []
         status, body = await rig.get("/api/partitions/4")
         assert (status, body) == (404, {"error": "there is no partition 4: the cluster has 4"})

@@ -13,10 +13,13 @@ import yaml
 
 from tools_tests.kubernetes_fake import FakeKubernetes
 from waltz_client.settings import ClientSettings
+from waltz_cluster.config.settings import CliSettings
 from waltz_operator.api.cluster_status import RunningImage
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object
+from waltz_operator.resources.inputs import RenderInputs
+from waltz_operator.resources.network import network_policies
 from waltz_tools.__main__ import run
 from waltz_tools.errors import ToolError
 from waltz_tools.k8s import access
@@ -181,3 +184,25 @@ def test_an_image_that_is_not_known_is_asked_for(server: str) -> None:
     made = cluster(images={**LEDGER["spec"]["images"], "server": server})
     with pytest.raises(ToolError, match="pass --image"):
         image_of(made, None)
+
+
+def test_an_administrator_has_the_operators_certificate_and_reaches_the_admin_port(tmp_path: Path) -> None:
+    pod = shell_pod(cluster(), "p", "i", None, admin=True)
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == "ledger-tls-operator"
+    admin_port = next(
+        rule["from"]
+        for policy in network_policies(cluster(), RenderInputs())
+        for rule in policy["spec"]["ingress"]
+        if {"port": 55281, "protocol": "TCP"} in rule["ports"]
+    )
+    peers = [peer["podSelector"]["matchLabels"] for peer in admin_port]
+    labels = pod["metadata"]["labels"].items()
+    assert any(peer.items() <= labels for peer in peers), "a NetworkPolicy is in the way"
+    path = tmp_path / "client.yaml"
+    path.write_text(pod["metadata"]["annotations"][ANNOTATION])
+    assert CliSettings.from_file(path).tls_settings("ssl").trust_store == "/etc/waltz/tls"
+    with_own = {"mode": "Secret", "secrets": SECRETS}
+    pod = shell_pod(cluster(tls=with_own), "p", "i", None, admin=True)
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == SECRETS["operator"]

@@ -125,6 +125,7 @@ class Appender:
     ) -> tuple[Committed | AppendError, int]:
         """Outcome of one sending and the view it was sent with."""
         loop = asyncio.get_running_loop()
+        called_at = loop.time()
         partition = self._partitions.use(request.partition_id)
         if request.as_of is not None and request.as_of > self._partitions.known_mark(partition):
             await self._check_view(partition, request.as_of, deadline, seconds)
@@ -138,7 +139,7 @@ class Appender:
             if not done.done():
                 done.set_result(True)
 
-        handle = PendingAppend(request.partition_id, on_done)
+        handle = PendingAppend(request.partition_id, on_done, called_at=called_at)
         partition.send_append(handle, request)
         timer = loop.call_at(deadline, _expire, done)
         resolved = False
@@ -250,8 +251,10 @@ class Appender:
 
     async def _send_all(self, appends: Iterable[Append], batch: _Batch) -> None:
         partitions, settings = self._partitions, self._settings
+        loop = asyncio.get_running_loop()
         for append in appends:
             index = batch.add(append)
+            called_at = loop.time()
             try:
                 request = append_request(
                     settings,
@@ -268,7 +271,8 @@ class Appender:
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.may_send:
                     await partition.wait_writable()
-                batch.sent[index] = handle = PendingAppend(append.partition, batch.done, index)
+                handle = PendingAppend(append.partition, batch.done, index, called_at)
+                batch.sent[index] = handle
                 partition.send_append(handle, request)
             except AppendError as error:
                 batch.settle(index, error)

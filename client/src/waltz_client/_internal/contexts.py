@@ -160,6 +160,7 @@ class Submissions:
             builder.append_locks,
             view,
         )
+        called_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 await partition.wait_writable()
@@ -169,7 +170,8 @@ class Submissions:
             await self._last(submission, context.on_expiration)
             return
         submission.conflict = None
-        partition.send_append(PendingAppend(partition_id, self._resolved, submission), request)
+        handle = PendingAppend(partition_id, self._resolved, submission, called_at)
+        partition.send_append(handle, request)
 
     async def _wait_caught_up(self, partition: StreamPartition, submission: Submission) -> None:
         applier = self._partitions.appliers.get(partition.partition_id)

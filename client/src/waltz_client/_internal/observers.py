@@ -48,6 +48,10 @@ class Observers(ClientObserver):
         """See ClientObserver."""
         self._each("unavailable", lambda one: one.unavailable(partition, reason))
 
+    def append_waited(self, partition: int, seconds: float) -> None:
+        """See ClientObserver."""
+        self._each("append_waited", lambda one: one.append_waited(partition, seconds))
+
     def append_sent(self, partition: int, size_bytes: int) -> object:
         """See ClientObserver."""
         return self._each("append_sent", lambda one: one.append_sent(partition, size_bytes))

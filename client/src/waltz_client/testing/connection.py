@@ -1,10 +1,12 @@
-"""The server's end of one connection: frames in, answers out (channel handler)."""
+"""The server's end of one connection: frames in, answers out (channel handler). All versions of the
+protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from waltz_client.testing.answers import answer
+from waltz_client.testing.block_feeds import not_served
 from waltz_client.testing.partition import LogPartition
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
@@ -74,6 +76,8 @@ class LogConnection:
         match message:
             case m.MountRequest() | m.FeedRequest() | m.FlushRequest():
                 self._stream(message)
+            case m.BlockFeedRequest() | m.BlockCredit() | m.BlockFeedEnd():
+                self._blocks(message)
             case m.TransactionDataRequest() | m.HighWaterMarkRequest():
                 self._read(message)
             case _:
@@ -105,6 +109,13 @@ class LogConnection:
                 partition.feed_received(self, message)
             case m.FlushRequest() if partition is not None:
                 partition.flush_received(self, message)
+
+    def _blocks(self, message: m.BlockFeedRequest | m.BlockCredit | m.BlockFeedEnd) -> None:
+        partition = self._partition_of(message.req_id.partition_id)
+        if partition is not None:
+            partition.blocks_received(self, message)
+        elif isinstance(message, m.BlockFeedRequest):
+            self.send(not_served(message.req_id))
 
     def _read(self, message: m.TransactionDataRequest | m.HighWaterMarkRequest) -> None:
         partition = self._partition_of(message.req_id.partition_id)

@@ -16,7 +16,7 @@ from waltz_client.testing.partition import LogPartition
 from waltz_client.testing.transport import MemoryTransport
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.tls import ClientTls
-from waltz_protocol.codec import CLIENT
+from waltz_protocol.codec import CLIENT, NEWEST_CLIENT_VERSION, client_versions
 from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
@@ -72,6 +72,7 @@ class InProcessLog:
         self._connections: dict[LogConnection, None] = {}
         self._last_client_id = 0
         self._reachable = True
+        self._newest_version = NEWEST_CLIENT_VERSION
 
     # -- what tests use --------------------------------------------------------------------------------------
 
@@ -175,7 +176,9 @@ class InProcessLog:
             self._served, lambda: list(self._partitions), lambda gone: self._connections.pop(gone, None)
         )
         self._connections[connection] = None
-        accepting = ChannelSettings(CLIENT.magic, CLIENT.versions, "Waltz in-process log")
+        accepting = ChannelSettings(
+            CLIENT.magic, client_versions(self._newest_version), "Waltz in-process log"
+        )
         client = Channel(settings, handler, connecting=True)
         server = Channel(accepting, connection, connecting=False)
         MemoryTransport.join(MemoryTransport(client), MemoryTransport(server))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from waltz_client.errors import UsageError
 from waltz_client.testing.answers import answer
+from waltz_client.testing.block_feeds import BlockFeeds
 from waltz_client.testing.feeds import MIN_CREDIT, Feeds
 from waltz_client.testing.home import Home, on_the_loop
 from waltz_client.testing.locks import make_locks
@@ -70,6 +71,7 @@ class LogPartition:
         self._lock_table_size = lock_table_size
         self._locks = make_locks(lock_table_size, self.high_water_mark)
         self._feeds = Feeds()
+        self._block_feeds = BlockFeeds(self._read_fails)
         self._mounts: dict[int, tuple[int, int, ClientConnection]] = {}
         self._queue: deque[_Waiting | Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -157,12 +159,12 @@ class LogPartition:
 
     def pause_feed(self) -> None:
         """Clients hear of no more commits, their own included."""
-        self._feeds.paused = True
+        self._feeds.paused = self._block_feeds.paused = True
 
     @on_the_loop
     def resume_feed(self) -> None:
         """Undo `pause_feed`."""
-        self._feeds.paused = False
+        self._feeds.paused = self._block_feeds.paused = False
         self._pump()
         unsaid, self._unsaid = self._unsaid, []
         for connection, req_id, transaction_id in unsaid:
@@ -191,6 +193,7 @@ class LogPartition:
     def _reset(self) -> None:
         self._mounts.clear()
         self._feeds.clear()
+        self._block_feeds.clear()
         self._queue.clear()
         self._locks = make_locks(self._lock_table_size, self.high_water_mark)
 
@@ -243,16 +246,19 @@ class LogPartition:
         self, connection: ClientConnection, position: int, credit: int, done: Callable[[], None]
     ) -> None:
         if position < self._first_id - 1:
-            log.error(
-                "partition %d: it begins at transaction %d, nothing can be read after %d",
-                self.partition_id,
-                self._first_id,
-                position,
-                extra={"partition": self.partition_id},
-            )
+            self._begins_later(position)
             return
         self._feeds.open(connection, position, credit, done)
         self._pump()
+
+    def _begins_later(self, position: int) -> None:
+        log.error(
+            "partition %d: it begins at transaction %d, nothing can be read after %d",
+            self.partition_id,
+            self._first_id,
+            position,
+            extra={"partition": self.partition_id},
+        )
 
     def flush_received(self, connection: ClientConnection, request: m.FlushRequest) -> None:
         """Answered when everything before it is decided."""
@@ -270,16 +276,37 @@ class LogPartition:
 
     def read(self, transaction_id: int) -> tuple[bytes | None, str | None]:
         """The payload, or why not."""
-        if self._failing_reads:
-            self._failing_reads -= 1
+        if self._read_fails():
             return None, "the read was made to fail"
         if not self._first_id <= transaction_id <= self.high_water_mark:
             return None, f"there is no transaction {transaction_id}"
         return self._log[transaction_id - self._first_id].data, None
 
+    def _read_fails(self) -> bool:
+        if not self._failing_reads:
+            return False
+        self._failing_reads -= 1
+        return True
+
+    def blocks_received(
+        self, connection: ClientConnection, message: m.BlockFeedRequest | m.BlockCredit | m.BlockFeedEnd
+    ) -> None:
+        """What concerns feeds of blocks. They need no mount."""
+        match message:
+            case m.BlockFeedRequest() if m.FROM_THE_END < message.after < self._first_id - 1:
+                self._begins_later(message.after)
+            case m.BlockFeedRequest():
+                self._block_feeds.open(connection, message, self.high_water_mark)
+            case m.BlockCredit():
+                self._block_feeds.credit(connection, message)
+            case m.BlockFeedEnd():
+                self._block_feeds.end(connection, message.req_id)
+        self._pump()
+
     def connection_lost(self, connection: ClientConnection) -> None:
         """What it has sent is still decided; nothing is sent to it."""
         self._feeds.forget(connection)
+        self._block_feeds.forget(connection)
         for client_id in [c for c, mount in self._mounts.items() if mount[2] is connection]:
             del self._mounts[client_id]
 
@@ -389,3 +416,4 @@ class LogPartition:
 
     def _pump(self) -> None:
         self._feeds.pump(self._log, self._first_id)
+        self._block_feeds.pump(self._log, self._first_id)

@@ -54,6 +54,8 @@ class PartitionStatus:
     """Number of its assignment to the server; it grows with each. None without an owner."""
     changing: str = ""
     """Why a change of its replicas is not complete; empty when no change is under way."""
+    recorded_at: float | None = None
+    """When its records in ZooKeeper (session, replicas) were last written: Unix time, ZooKeeper's clock."""
 
     @property
     def ahead(self) -> list[Replica]:
@@ -75,6 +77,8 @@ class ServerStatus:
     endpoint: Endpoint
     partitions: tuple[int, ...]
     unreached: tuple[str, ...] | None
+    preferred: tuple[int, ...] = ()
+    """Partitions that it prefers, in its order."""
 
 
 @dataclass(frozen=True, slots=True)

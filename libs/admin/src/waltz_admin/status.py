@@ -28,10 +28,10 @@ from waltz_admin.verify import Answers, ServerAnswer, gather
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.replica_rules import Standing, change_incomplete, standing_of
-from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import Endpoint
+from waltz_protocol.types import Endpoint, PartitionId
 
 
 async def read_status(
@@ -94,7 +94,7 @@ def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatu
         view.params.name,
         str(view.store.cluster_key),
         tuple(
-            _server(view, server.server_id, server.endpoint, answers)
+            _server(view, server, answers)
             for server in sorted(view.servers, key=lambda server: server.endpoint)
         ),
         tuple(
@@ -113,14 +113,16 @@ def _node(
     return StorageStatus(node, group, partitions, status.error, status.disk)
 
 
-def _server(view: ClusterView, server_id: int, endpoint: Endpoint, answers: Answers) -> ServerStatus:
+def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> ServerStatus:
+    server_id, endpoint = server.server_id, server.endpoint
+    preferred = tuple(map(int, server.preferred))
     answer = answers.servers.get(server_id, ServerAnswer())
     held = tuple(sorted(partition for partition, _ in view.assignment.servers.get(server_id, ())))
     if answer.connectivity is None:
-        return ServerStatus(server_id, endpoint, held, None)
+        return ServerStatus(server_id, endpoint, held, None, preferred)
     needed = [node for node, partitions in view.nodes.partitions.items() if partitions]
     unreached = tuple(sorted(node for node in needed if not answer.connectivity.get(node, False)))
-    return ServerStatus(server_id, endpoint, held, unreached)
+    return ServerStatus(server_id, endpoint, held, unreached, preferred)
 
 
 def _partition(sources: _Sources, partition: int) -> PartitionStatus:
@@ -133,7 +135,14 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
     healthy = bool(server is not None and answer.health and answer.health.get(partition, False))
     changing = change_incomplete(known, assigned) if known is not None else ""
     status = PartitionStatus(
-        partition, server, healthy, session, replicas, generation=generation, changing=changing
+        partition,
+        server,
+        healthy,
+        session,
+        replicas,
+        generation=generation,
+        changing=changing,
+        recorded_at=sources.view.metadata_written.get(PartitionId(partition)) or None,
     )
     if not healthy:
         status = replace(status, replicas=_with_those_ahead(sources, replicas, known, partition))

@@ -45,6 +45,8 @@ class ClusterView:
     """Data versions of the metadata that were read."""
     never_started: frozenset[PartitionId] = frozenset()
     """Partitions of which ZooKeeper proves that they never had metadata."""
+    metadata_written: Mapping[PartitionId, float] = field(default_factory=dict)
+    """When the metadata were written last: Unix time by ZooKeeper's clock; 0 = not known."""
 
     def owners(self, partition_id: int) -> list[int]:
         """Servers the assignment gives the partition to."""
@@ -64,7 +66,7 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
     paths = ClusterPaths(root)
     params, store_params = await read_params(store, root)
     snapshot = await MembershipReader(store, paths, lambda: None).snapshot(watch=False)
-    metadata, versions, never = await _read_metadata(store, paths, params.num_partitions)
+    metadata, versions, never, written = await _read_metadata(store, paths, params.num_partitions)
     servers = sorted(snapshot.members.values(), key=lambda descriptor: descriptor.server_id)
     return ClusterView(
         params,
@@ -76,6 +78,7 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
         metadata,
         versions,
         never,
+        written,
     )
 
 
@@ -112,27 +115,34 @@ async def _key(store: ZooKeeperStore, root: str) -> UUID | None:
 
 async def _read_metadata(
     store: ZooKeeperStore, paths: ClusterPaths, num_partitions: int
-) -> tuple[dict[PartitionId, PartitionMetadata | str | None], dict[PartitionId, int], frozenset[PartitionId]]:
-    """Of every partition. The proof that one never was started is read first: metadata can only come, not
-    have gone, after it."""
+) -> tuple[
+    dict[PartitionId, PartitionMetadata | str | None],
+    dict[PartitionId, int],
+    frozenset[PartitionId],
+    dict[PartitionId, float],
+]:
+    """Of every partition: metadata, versions, those never started, times. The proof that one never was
+    started is read first: metadata can only come, not have gone, after it."""
     names, stat = await store.get_children(paths.partitions)
     never_deleted = stat.cversion == len(names)
     reader = StoreMetadata(store, paths.root)
     metadata: dict[PartitionId, PartitionMetadata | str | None] = {}
     versions: dict[PartitionId, int] = {}
+    written: dict[PartitionId, float] = {}
 
     async def one(partition_id: PartitionId) -> None:
         try:
-            found, version = await reader.read_partition(partition_id)
+            found, stat = await reader.read_partition_stat(partition_id)
         except SerializationError as error:
             metadata[partition_id] = str(error)
             return
         metadata[partition_id] = found
-        if found is not None:
-            versions[partition_id] = version
+        if stat is not None:
+            versions[partition_id] = stat.version
+            written[partition_id] = stat.modified_ms / 1000
 
     everything = [PartitionId(partition_id) for partition_id in range(num_partitions)]
     for start in range(0, num_partitions, _PARALLEL_READS):
         await asyncio.gather(*(one(p) for p in everything[start : start + _PARALLEL_READS]))
     never = frozenset(p for p in everything if never_deleted and str(p) not in names and metadata[p] is None)
-    return {p: metadata[p] for p in everything}, versions, never
+    return {p: metadata[p] for p in everything}, versions, never, written

@@ -10,6 +10,7 @@ from uuid import UUID
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
+from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages import admin, client, storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_protocol.types import Endpoint, Record, SessionInfo
@@ -154,6 +155,8 @@ class FakeServer:
     preferred: set[int] = field(default_factory=set)
     silent: bool = False
     versions: tuple[int, ...] | None = None
+    report: str | None = None
+    """None: it knows no such question and closes the connection, as release 0.13.2 does."""
     req_ids: list[Any] = field(default_factory=list)
     port: int = 0
 
@@ -172,6 +175,10 @@ class FakeServer:
                 return client.ServerPartitionsAssignmentResponse(message.req_id, self.partitions)
             case client.ServerPartitionsHealthStatRequest():
                 return client.ServerPartitionsHealthStatResponse(message.req_id, self.health)
+            case client.ServerReportRequest() if self.report is not None:
+                return client.ServerReportResponse(message.req_id, self.report)
+            case client.ServerReportRequest():
+                raise ProtocolError("message type 120 is unknown")
             case client.AddPreferredPartitionRequest():
                 self.preferred.update(message.partitions)
                 return client.AddPreferredPartitionResponse(message.req_id, 3 not in message.partitions)

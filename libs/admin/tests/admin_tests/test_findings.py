@@ -1,5 +1,7 @@
 """The findings: a rule, evidence and a next step for everything that can be wrong."""
 
+from dataclasses import replace
+
 import pytest
 
 from waltz_admin.cluster_status import (
@@ -13,6 +15,7 @@ from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.findings.explain import explain
 from waltz_admin.findings.finding import Finding, Severity
+from waltz_admin.findings.placement import placement
 from waltz_admin.findings.rules import (
     MAX_EVIDENCE,
     RULES,
@@ -250,3 +253,41 @@ def test_a_finding_is_about_those_who_share_its_cause() -> None:
     same = [partition(*replicas(C, U, U), number=n, healthy=False) for n in range(3)]
     other = PartitionStatus(3, SERVER, False, 1, tuple(replicas(C, U, U)), "worse", "b:1")
     assert of(find(status(*same, other))) == [(0, 1, 2), (3,)]
+
+
+def placed(one: PartitionStatus, *servers: ServerStatus, groups: tuple[int, ...] = (1, 2)) -> list[str]:
+    nodes = tuple(
+        StorageStatus(replica.node, group, (0,), None)
+        for replica, group in zip(one.replicas, groups, strict=False)
+    )
+    return list(placement(ClusterStatus("test", "key", servers, nodes, (one, one, one)), one))
+
+
+def test_why_a_partition_is_where_it_is() -> None:
+    copies = (Replica("a:1", Standing.CURRENT), Replica("b:1", Standing.CURRENT))
+    one = replace(partition(*copies), generation=3, recorded_at=1_700_000_000.0)
+    other = Endpoint("other", 7)
+    plain, rival = ServerStatus(1, SERVER, (0, 1), ()), ServerStatus(2, other, (2,), ())
+    why = placed(one, plain, rival)
+    assert "no server prefers it" in why[0]
+    assert "has 2 of 3 partitions, its share of 2 servers is 1 or 2" in why[0]
+    assert why[1] == "generation 3: it has changed its owner 2 times"
+    assert (
+        why[2] == "its 2 copies are on the nodes that ZooKeeper assigns it to: a:1 (group 1), b:1 (group 2)"
+    )
+    assert "another group" in why[3]
+    assert why[4].endswith("store session 1, were last written at 2023-11-14 22:13:20+00:00")
+    liked = replace(plain, preferred=(0,))
+    assert placed(one, liked, rival)[0] == "server server:7 (id 1) is the one that prefers it"
+    both = placed(one, liked, replace(rival, preferred=(0,)))
+    assert (
+        both[0]
+        == "server server:7 (id 1) is the one with the lowest id of those that prefer it (also: other:7)"
+    )
+    assert (
+        "server other:7 prefers it: it moves there" in placed(one, plain, replace(rival, preferred=(0,)))[0]
+    )
+    assert "no server is registered" in placed(replace(one, server=None, generation=None))[0]
+    assert "names no server that is registered" in placed(replace(one, server=None), rival)[0]
+    assert "two of them are in one group" in placed(one, plain, groups=(1, 1))[3]
+    assert placed(partition(), plain)[2] == "no storage node is assigned to it in ZooKeeper"

@@ -20,7 +20,7 @@ from waltz_cluster.serializers import (
     ReplicaAssignments,
     StoreParams,
 )
-from waltz_cluster.store import CheckOp, ZooKeeperStore
+from waltz_cluster.store import CheckOp, ZnodeStat, ZooKeeperStore
 
 NO_VERSION = -2
 """Version given for a znode that does not exist (-1 would mean "any" to ZooKeeper)."""
@@ -40,11 +40,18 @@ class StoreMetadata:
     async def read_partition(self, partition_id: int) -> tuple[PartitionMetadata | None, int]:
         """Metadata and version; (None, NO_VERSION) when the znode is missing; SerializationError when
         unreadable."""
+        found, stat = await self.read_partition_stat(partition_id)
+        return found, NO_VERSION if stat is None else stat.version
+
+    async def read_partition_stat(
+        self, partition_id: int
+    ) -> tuple[PartitionMetadata | None, ZnodeStat | None]:
+        """The same with everything that ZooKeeper knows about the znode; (None, None) when it is missing."""
         try:
             data, stat = await self._store.get(self._paths.partition(partition_id))
         except NoNodeError:
-            return None, NO_VERSION
-        return PartitionMetadata.from_bytes(data), stat.version
+            return None, None
+        return PartitionMetadata.from_bytes(data), stat
 
     async def create_partition(self, partition_id: int, metadata: PartitionMetadata) -> None:
         """Create the znode (its first version is 0); NodeExistsError."""

@@ -28,6 +28,8 @@ class ZnodeStat(NamedTuple):
     cversion: int
     ephemeral_owner: int
     num_children: int = 0
+    modified_ms: int = 0
+    """When the data were written last, by ZooKeeper's clock (Unix time); 0 = not known."""
 
 
 class SessionState(enum.Enum):

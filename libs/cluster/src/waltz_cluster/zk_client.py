@@ -399,4 +399,4 @@ _TEXTS: dict[type[errors.StoreError], str] = {
 
 
 def _stat(stat: Any) -> ZnodeStat:
-    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren)
+    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren, stat.mtime)

@@ -1,4 +1,4 @@
-"""The five administrative requests to a server (messages 13 to 22), and what is taken of their answers.
+"""The administrative requests to a server (messages 13 to 22, 120, 121), and what is taken of their answers.
 
 Pure. How a request reaches its server, and which error says that it did not, is the subclass's: tools open a
 connection for a few questions, clients have one already.
@@ -18,6 +18,8 @@ from waltz_protocol.messages.client import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    ServerReportRequest,
+    ServerReportResponse,
 )
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
@@ -48,6 +50,14 @@ class AdminRequests:
         """Health of each partition the server holds."""
         response = await self.ask(ServerPartitionsHealthStatRequest, ServerPartitionsHealthStatResponse, 0)
         return dict(response.health)
+
+    async def report(self, parts: int, partition_id: int = -1) -> str:
+        """The server's report about one partition, or about all (-1), as JSON text. A server of release
+        0.13.2 closes the connection instead."""
+        response = await self.ask(
+            lambda req_id: ServerReportRequest(req_id, parts), ServerReportResponse, partition_id
+        )
+        return response.json or ""
 
     async def add_preferred(self, partitions: tuple[int, ...]) -> bool:
         """Ask the server to prefer these partitions, at least one; False when it refuses."""

@@ -37,6 +37,8 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     RecordHeader | None: st.none() | HEADERS,
     tuple[Record, ...]: st.lists(RECORDS, max_size=3).map(tuple),
     tuple[RecordHeader, ...]: st.lists(HEADERS, max_size=3).map(tuple),
+    bytes: DATA,
+    tuple[tuple[int, int], ...]: st.lists(st.tuples(I32, I32), max_size=5).map(tuple),
     tuple[int, ...]: st.lists(I32, max_size=5).map(tuple),
     tuple[int, ...] | None: st.none() | st.lists(I32, max_size=5).map(tuple),
     Mapping[str, bool]: st.dictionaries(TEXT, st.booleans(), max_size=4),

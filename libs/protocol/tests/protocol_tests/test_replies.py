@@ -5,6 +5,7 @@ import pytest
 
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frames import data, replies
+from waltz_protocol.frames.blocks import stored_of_entry
 from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
 from waltz_protocol.messages.client import (
     FeedData,
@@ -44,7 +45,7 @@ def test_catalogue_hex() -> None:
     assert replies.high_water_mark_response(4, RAW, 100) == bytes.fromhex(
         f"4C 0004 00000019 0C {RH} 0000000000000064"
     )
-    assert b"".join(data.data_response(4, RAW, 100, TAIL)) == bytes.fromhex(
+    assert b"".join(data.data_response(4, RAW, 100, stored_of_entry(100, RAW, TAIL))) == bytes.fromhex(
         f"4C 0004 00000027 07 {RH} 0000000000000064 01 00000005 68656C6C6F 3610A686"
     )
     assert data.data_failure(4, RAW, 100, "partition not ready") == bytes.fromhex(
@@ -71,7 +72,9 @@ def test_same_bytes_as_the_codec(version: int) -> None:
         HighWaterMarkResponse(R, 7), version
     )
     success = TransactionDataResponse(R, 9, b"hello", data_checksum(b"hello"))
-    assert b"".join(data.data_response(version, RAW, 9, TAIL)) == CLIENT.encode(success, version)
+    assert b"".join(data.data_response(version, RAW, 9, stored_of_entry(9, RAW, TAIL))) == CLIENT.encode(
+        success, version
+    )
     failure = TransactionDataResponse(R, 9, None, 0, "no")
     assert data.data_failure(version, RAW, 9, "no") == CLIENT.encode(failure, version)
 

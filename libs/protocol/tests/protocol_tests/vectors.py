@@ -54,6 +54,11 @@ _P = "00000001000000000000000300000000"
 _99 = "0000000000000063"
 _100 = "0000000000000064"
 
+STORED_RECORD = bytes.fromhex(
+    "000000000000002A  00000007 00000001 00000003 00000001  00000010  00000005 3610A686 68656C6C6F AA38B52E"
+)
+"""Transaction 42 with the data "hello", as a segment file holds it."""
+
 CLIENT_VECTORS = [
     _client(f"4C 0004 00000021  00 {_ID}  {_99}  0000000000000000", client.MountRequest(R, 99, 0)),
     _client(f"4C 0004 00000015  01 {_ID}  00000000", client.MountResponse(R, MountState.READY)),
@@ -121,6 +126,20 @@ CLIENT_VECTORS = [
         f"4C 0004 0000001F  16 {_A}  00000002  00000000 01  00000003 00",
         client.ServerPartitionsHealthStatResponse(ADMIN_R, {0: True, 3: False}),
     ),
+    _client(
+        f"4C 0005 0000003D  20 {_ID}  0000000000000029 FFFFFFFFFFFFFFFF 00000064 0000000000010000 00000000"
+        "00000001 00000010 0000001F",
+        client.BlockFeedRequest(R, 41, client.WITHOUT_END, 100, 65536, 0, ((16, 31),)),
+    ),
+    _client(
+        f"4C 0005 00000056  21 {_ID}  000000000000002A 000000000000002A 00000001 00000001 {STORED_RECORD.hex()}",
+        client.FeedBlock(R, 42, 42, 1, 1, STORED_RECORD),
+    ),
+    _client(f"4C 0005 0000001D  22 {_ID}  00000032 0000000000001000", client.BlockCredit(R, 50, 4096)),
+    _client(f"4C 0005 00000011  23 {_ID}", client.BlockFeedEnd(R)),
+    _client(f"4C 0005 0000001D  24 {_ID}  00000001 00000004 676F6E65", client.BlockFailure(R, 1, "gone")),
+    _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
+    _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]
 
 _STACK = RpcError("boom", (StackElement("a.B", "m", "B.java", 9), StackElement("a.C", "n", None, -2)))

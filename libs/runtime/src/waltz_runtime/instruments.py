@@ -29,7 +29,6 @@ _MAX_EXPONENT = 12  # 2**12 s: more than an hour
 _BUCKET_OFFSET = -_MIN_EXPONENT * _SUB_BUCKETS - _SUB_BUCKETS
 _BUCKET_COUNT = (_MAX_EXPONENT - _MIN_EXPONENT + 1) * _SUB_BUCKETS
 _MIN_SECONDS = 2.0 ** (_MIN_EXPONENT - 1)
-_MAX_SECONDS = 2.0**_MAX_EXPONENT * (1 - 1e-9)
 
 HISTOGRAM_BOUNDS = tuple(2.0**exponent for exponent in range(-12, 5))
 """Of `Timer.histogram`, in seconds: 0.24 ms to 16 s. Powers of two, so that they are bounds of buckets."""
@@ -146,11 +145,13 @@ class Timer:
     def update_many(self, seconds: float, n: int) -> None:
         """`n` events took `seconds` each (a batch that ended together)."""
         if n > 0:
-            self.update(seconds)
-            self.count += n - 1
-            self.sum_seconds += seconds * (n - 1)
-            mantissa, exponent = _frexp(min(max(seconds, _MIN_SECONDS), _MAX_SECONDS))
-            self._buckets[exponent * 16 + int(mantissa * 32) + _BUCKET_OFFSET] += n - 1
+            self.count += n
+            self.sum_seconds += seconds * n
+            mantissa, exponent = _frexp(seconds if seconds > _MIN_SECONDS else _MIN_SECONDS)
+            try:
+                self._buckets[exponent * 16 + int(mantissa * 32) + _BUCKET_OFFSET] += n
+            except (IndexError, OverflowError):  # hours, infinity
+                self._buckets[-1] += n
 
     def tick(self, now: float) -> None:
         """Close windows of one minute that are over and forget what is older than five."""

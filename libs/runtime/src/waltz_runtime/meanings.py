@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 _PARTITION_PART = re.compile(r"partition-(\d+)\Z")
@@ -21,13 +22,14 @@ _NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 class Meaning(NamedTuple):
     """`help`: one sentence. `prometheus`: its name there, without `_total`. `counts`: it only grows, though
     0.13.2 publishes it as a gauge. `scale`: what the value is multiplied with, to be in a base unit. `text`:
-    the value is a text."""
+    the value is a text. `labels`: those that distinguish it from others of the same Prometheus name."""
 
     help: str
     prometheus: str | None = None
     counts: bool = False
     scale: float = 1.0
     text: bool = False
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 Meanings = Mapping[str, Meaning]

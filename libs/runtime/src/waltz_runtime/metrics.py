@@ -1,6 +1,6 @@
 """The registry of a service's metrics, by the names release 0.13.2 gives them.
 
-How figures are kept is in `instruments`, how they are written down in `rendering`.
+How figures are kept is in `instruments`, how they are written down in `exposition` and `rendering`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from waltz_runtime.errors import MetricNameError
+from waltz_runtime.exposition import prometheus_slices
 from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Timer
 from waltz_runtime.meanings import Meanings
-from waltz_runtime.rendering import admin_json, graphite_lines, http_json, prometheus_text
+from waltz_runtime.rendering import admin_json, graphite_lines, http_json_slices
+from waltz_runtime.slices import Slices, at_once
 
 __all__ = ["TICK_SECONDS", "Counter", "Gauge", "Meter", "MetricsRegistry", "Timer"]
 
@@ -84,7 +86,11 @@ class MetricsRegistry:
 
     def to_json(self, *, pretty: bool = False) -> str:
         """The text `/metrics` of release 0.13.2 answers."""
-        return http_json(self._metrics, self.tick(), pretty=pretty)
+        return at_once(self.json_slices(pretty=pretty))
+
+    def json_slices(self, *, pretty: bool = False) -> Slices:
+        """The same in pieces of the loop's time."""
+        return http_json_slices(self._metrics, self.tick(), pretty=pretty)
 
     def to_admin_json(self) -> str:
         """The text of the metrics reply on the admin port of a storage node."""
@@ -92,8 +98,12 @@ class MetricsRegistry:
 
     def to_prometheus(self) -> str:
         """Prometheus text format 0.0.4."""
+        return at_once(self.prometheus_slices())
+
+    def prometheus_slices(self) -> Slices:
+        """The same in pieces of the loop's time."""
         self.tick()
-        return prometheus_text(self._metrics, self._meanings, self._build)
+        return prometheus_slices(self._metrics, self._meanings, self._build)
 
     def to_graphite(self, prefix: str, timestamp_seconds: int) -> list[str]:
         """Lines of the Graphite plaintext protocol, without line ends."""

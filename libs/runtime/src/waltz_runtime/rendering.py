@@ -1,23 +1,16 @@
-"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Prometheus text (names and
-help: `meanings`), Graphite lines.
+"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Graphite lines. Prometheus text
+is in `exposition`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import CollectorRegistry
-
-from waltz_runtime.instruments import HISTOGRAM_BOUNDS, QUANTILES, Counter, Gauge, Meter, Metric, Timer
-from waltz_runtime.meanings import Meaning, Meanings, place_of
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric as MetricFamily
+from waltz_runtime.exposition import number_of
+from waltz_runtime.instruments import QUANTILES, Counter, Gauge, Meter, Metric, Timer
+from waltz_runtime.slices import TIMER_UNITS, Budget, Slices
 
 _QUANTILE_NAMES = {0.5: "p50", 0.75: "p75", 0.95: "p95", 0.98: "p98", 0.99: "p99", 0.999: "p999"}
 _ADMIN_QUANTILE_NAMES = {
@@ -28,20 +21,41 @@ _ADMIN_QUANTILE_NAMES = {
     0.99: "99thPercentile",
     0.999: "999thPercentile",
 }
-BUILD_INFO = "waltz_build_info"
-BUILD_INFO_HELP = "1, with role and version of the program as labels."
 
 Json = dict[str, object]
 Metrics = Mapping[str, Metric]
 
 
-def http_json(metrics: Metrics, now: float, *, pretty: bool = False) -> str:
+def http_json_slices(metrics: Metrics, now: float, *, pretty: bool = False) -> Slices:
     """Members version, gauges, counters, histograms, meters, timers; rates per second, durations in
     seconds."""
-    members: dict[str, Json] = {"gauges": {}, "counters": {}, "histograms": {}, "meters": {}, "timers": {}}
-    for name, metric in sorted(metrics.items()):
-        members[_kind(metric)][name] = _http_value(metric, now)
-    return json.dumps({"version": "4.0.0", **members}, indent=2 if pretty else None, default=str)
+    members: dict[str, list[str]] = {
+        "gauges": [],
+        "counters": [],
+        "histograms": [],
+        "meters": [],
+        "timers": [],
+    }
+    indent = 2 if pretty else None
+    budget = Budget()
+    for name in sorted(metrics):
+        metric = metrics.get(name)
+        if metric is None:  # its partition has left in between
+            continue
+        value = json.dumps(_http_value(metric, now), indent=indent, default=str)
+        members[_kind(metric)].append(f"{json.dumps(name)}: {value}")
+        if budget.spent(TIMER_UNITS if isinstance(metric, Timer) else 1):
+            yield
+    # strings have no line ends in JSON, so that only the layout is moved
+    ends = ("\n    ", "\n  ", "\n") if pretty else ("", "", "")
+    parts = [f'{ends[1]}"version": "4.0.0"']
+    for kind, entries in members.items():
+        if pretty:
+            entries = [entry.replace("\n", ends[0]) for entry in entries]
+        inside = f",{ends[0] or ' '}".join(entries)
+        parts.append(f'{ends[1]}"{kind}": {{{ends[0] + inside + ends[1] if entries else ""}}}')
+        yield
+    return "{" + ("," if pretty else ", ").join(parts) + ends[2] + "}"
 
 
 def admin_json(metrics: Metrics, now: float) -> str:
@@ -56,13 +70,6 @@ def admin_json(metrics: Metrics, now: float) -> str:
         group, _, short = name.rpartition(".")
         ids.append({"group": group, "name": short, "fullName": name})
     return json.dumps({"metrics": by_name, **kinds, "ids": ids}, indent=2, default=str)
-
-
-def prometheus_text(metrics: Metrics, meanings: Meanings, build: Mapping[str, str]) -> str:
-    """Prometheus text format 0.0.4, one family per name whatever the number of partitions."""
-    collector = CollectorRegistry(auto_describe=False)
-    collector.register(_Families(metrics, meanings, build))
-    return generate_latest(collector).decode()
 
 
 def graphite_lines(metrics: Metrics, now: float, prefix: str, timestamp_seconds: int) -> list[str]:
@@ -158,82 +165,10 @@ def _numbers(metric: Metric, now: float) -> Iterator[tuple[str, float]]:
     """Field suffix (empty for a gauge) and number."""
     if isinstance(metric, Gauge):
         value, _ = metric.value()
-        number = _number(value)
+        number = number_of(value)
         if number is not None:
             yield "", number
         return
     for field, value in _http_value(metric, now).items():
         if isinstance(value, int | float):
             yield f".{field}", value
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
-
-
-class _Families:
-    """Collector that groups the metrics of a registry into Prometheus families."""
-
-    def __init__(self, metrics: Metrics, meanings: Meanings, build: Mapping[str, str]) -> None:
-        self._metrics = metrics
-        self._meanings = meanings
-        self._build = build
-
-    def collect(self) -> Iterable[MetricFamily]:
-        families: dict[str, MetricFamily] = {}
-        if self._build:
-            families[BUILD_INFO] = GaugeMetricFamily(BUILD_INFO, BUILD_INFO_HELP)
-            families[BUILD_INFO].add_sample(BUILD_INFO, dict(self._build), 1)
-        for key, metric in sorted(self._metrics.items()):
-            derived, labels, short = place_of(key.split("{", 1)[0])
-            meaning = self._meanings.get(short) or Meaning(short.replace("-", " ").capitalize() + ".")
-            name = meaning.prometheus or derived
-            if isinstance(metric, Gauge):
-                _add_gauge(families, name, {**labels, **metric.labels}, metric, meaning)
-            elif isinstance(metric, Timer):
-                _add_timer(families, f"{name}_seconds", labels, metric, meaning.help)
-            else:
-                _add_count(families, name, labels, metric.count, meaning.help)
-        return families.values()
-
-
-def _add_count(
-    families: dict[str, MetricFamily], name: str, labels: dict[str, str], count: float, help_text: str
-) -> None:
-    family = families.setdefault(f"{name}_total", CounterMetricFamily(name, help_text))
-    family.add_sample(f"{name}_total", labels, count)
-
-
-def _add_gauge(
-    families: dict[str, MetricFamily], name: str, labels: dict[str, str], gauge: Gauge, meaning: Meaning
-) -> None:
-    value, _ = gauge.value()
-    number = _number(value)
-    if number is None:
-        if isinstance(value, str):
-            name, labels, number = f"{name}_info", labels | {"value": value}, 1
-        elif isinstance(value, list | tuple | set | frozenset | Mapping):
-            name = meaning.prometheus or f"{name}_size"
-            number = len(value)
-        else:
-            return
-    if meaning.counts:
-        _add_count(families, name, labels, number, meaning.help)
-        return
-    family = families.setdefault(name, GaugeMetricFamily(name, meaning.help))
-    family.add_sample(name, labels, number * meaning.scale)
-
-
-def _add_timer(
-    families: dict[str, MetricFamily], name: str, labels: dict[str, str], timer: Timer, help_text: str
-) -> None:
-    family = families.setdefault(name, HistogramMetricFamily(name, help_text))
-    for bound, count in zip(HISTOGRAM_BOUNDS, timer.histogram(), strict=True):
-        family.add_sample(f"{name}_bucket", labels | {"le": repr(bound)}, count)
-    family.add_sample(f"{name}_bucket", labels | {"le": "+Inf"}, timer.count)
-    family.add_sample(f"{name}_count", labels, timer.count)
-    family.add_sample(f"{name}_sum", labels, timer.sum_seconds)

@@ -9,6 +9,7 @@ import pytest
 from waltz_runtime import http_guard
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.slices import Slices
 
 
 @contextlib.asynccontextmanager
@@ -97,14 +98,14 @@ async def test_slow_headers_end(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 async def test_metrics_are_put_into_words_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = 0
     async with endpoints() as (http, registry):
-        real = registry.to_prometheus
+        real = registry.prometheus_slices
 
-        def counted() -> str:
+        def counted() -> Slices:
             nonlocal rendered
             rendered += 1
             return real()
 
-        monkeypatch.setattr(registry, "to_prometheus", counted)
+        monkeypatch.setattr(registry, "prometheus_slices", counted)
         request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"
         last = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         loop = asyncio.get_running_loop()

@@ -1,11 +1,15 @@
 """The three ways metrics are written down."""
 
+import asyncio
 import json
+from collections.abc import Callable
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from waltz_runtime.meanings import Meaning, place_of
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.slices import Slices, at_once, between_turns
 
 MEANINGS = {
     "session-id": Meaning("Last session."),
@@ -145,3 +149,57 @@ def test_graphite_lines_hold_numbers_only() -> None:
     assert "waltz.waltz-storage.partition-3.record-request.count 2 77" in lines
     assert any(line.startswith("waltz.waltz-storage.partition-3.append-latency.p99 ") for line in lines)
     assert not any("version-id" in line or "broken" in line or "units" in line for line in lines)
+
+
+def a_thousand_partitions(read: Callable[[], object]) -> MetricsRegistry:
+    registry = MetricsRegistry(lambda: 50.0)
+    for partition in range(1000):
+        registry.gauge(f"g.partition-{partition}.mark", read)
+        registry.timer(f"g.partition-{partition}.latency").update(0.004)
+    return registry
+
+
+@pytest.mark.parametrize("slices_of", [MetricsRegistry.prometheus_slices, MetricsRegistry.json_slices])
+def test_a_slice_is_a_hundred_metrics_at_most_and_five_timers(
+    slices_of: Callable[[MetricsRegistry], Slices],
+) -> None:
+    """The loop of a server with a thousand partitions is not held up for half a second by a scrape."""
+    reads: list[int] = [0]
+
+    def read() -> int:
+        reads[-1] += 1
+        return 7
+
+    registry = a_thousand_partitions(read)
+    for _ in slices_of(registry):
+        reads.append(0)
+    assert sum(reads) == 1000
+    assert max(reads) <= 6
+    assert len(reads) >= 200
+
+
+def test_a_partition_that_leaves_in_between_is_left_out() -> None:
+    registry = a_thousand_partitions(lambda: 7)
+    slices = registry.prometheus_slices()
+    next(slices)
+    registry.remove_prefix("g.partition-999.")
+    text = at_once(slices)
+    assert 'g_mark{partition="998"} 7.0' in text
+    assert 'partition="999"' not in text
+
+
+async def test_the_loop_runs_between_two_slices() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(others())
+        text = await between_turns(a_thousand_partitions(lambda: 7).prometheus_slices())
+        task.cancel()
+    assert text.count("g_mark{") == 1000
+    assert turns >= 200

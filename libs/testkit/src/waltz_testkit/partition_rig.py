@@ -142,13 +142,20 @@ class PartitionRig:
         read: tuple[int, ...] = (),
         append: tuple[int, ...] = (),
         data: bytes = b"data",
+        header: int = 0,
         generation: int = GENERATION,
     ) -> ReqId:
         """Send an append (client high-water mark: the present end unless given)."""
         mark = len(self.store.log) - 1 if hwm is None else hwm
         req_id = self.req_id(client, generation)
         request = make_append(
-            req_id, client_high_water_mark=mark, write=write, read=read, append=append, data=data
+            req_id,
+            client_high_water_mark=mark,
+            write=write,
+            read=read,
+            append=append,
+            header=header,
+            data=data,
         )
         self.partition.append(client, request)
         return req_id

@@ -266,6 +266,23 @@ class RemoveOnNode:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPartition:
+    """Copy a small partition from `source` to `target` and compare both copies, at once and by the operator
+    itself. What follows it in a plan is done only when both are equal; nobody remembers that they were."""
+
+    partition: int
+    source: str
+    source_admin_port: int
+    target: str
+    target_admin_port: int
+    destructive: ClassVar[bool] = False
+
+    @property
+    def line(self) -> str:
+        return f"copy partition {self.partition} from {self.source} to {self.target}, and compare both"
+
+
+@dataclass(frozen=True, slots=True)
 class StartCopyJob:
     """Copy and verify a partition from `source` to `target` in a Job. Rate in bytes per second, 0 =
     unlimited."""
@@ -360,9 +377,9 @@ KubernetesAction: TypeAlias = (
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (
     CreateTree | DeleteTree | MarkZooKeeper | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
-    | AssignOnNode | SetAvailability | RemoveOnNode
+    | AssignOnNode | SetAvailability | RemoveOnNode | CopyPartition
 )  # fmt: skip
-"""Carried out by `run.write_waltz`: ZooKeeper and admin ports. Done when they return; no watch reports
+"""Carried out by `run.write_waltz`: ZooKeeper and storage nodes. Done when they return; no watch reports
 them."""
 Action: TypeAlias = KubernetesAction | WaltzAction
 

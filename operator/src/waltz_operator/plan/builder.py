@@ -13,6 +13,8 @@ from waltz_operator.model.reasons import Reason
 AT_ONCE = 0.1
 """Seconds until the next look when what was just written is all that the next step needs, and nothing else
 would report it."""
+BRIEFLY = 0.3
+"""Seconds until the next look while servers take up a change of the assignments: a moment."""
 SOON = 1.0
 """Seconds until the next look while something is under way."""
 LATER = 30.0

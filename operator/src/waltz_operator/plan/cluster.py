@@ -22,7 +22,7 @@ from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapshot, TreeView
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
-from waltz_operator.plan.objects import apply_objects
+from waltz_operator.plan.objects import apply_objects, stop_servers
 from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
@@ -79,6 +79,8 @@ def decide(
     if decision.invalid is None:
         check_tree(facts, decision)
     if decision.invalid is not None or facts.desired.paused:
+        if isinstance(facts.kube, KubeView):
+            stop_servers(facts, facts.kube, objects, decision)
         return decision
     kube, tree = facts.kube, facts.tree
     mark_zookeeper(facts, decision)

@@ -29,7 +29,7 @@ from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
-from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
+from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
 from waltz_operator.plan.move_steps import (
     ChangeOptions,
@@ -133,7 +133,7 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if task.under_way:
         for record in task.under_way:
             _continue(facts, task, record, decision)
-        if len(task.under_way) < task.parallel and not (task.cancel or task.failure):
+        if len(decision.task.under_way) < task.parallel and not (task.cancel or task.failure):
             _begin_more(facts, task, decision)
     elif task.failure:
         _give_up(task, decision, task.failure)
@@ -279,7 +279,8 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
         phase=MigrationPhase.CANCELLING if giving_up else MigrationPhase.RUNNING,
         records=_with(decision.task.records, _reported(facts, record, options, state, step)),
     )
-    decision.requeue_seconds = min(decision.requeue_seconds, AT_ONCE if step.finished else SOON)
+    soon = AT_ONCE if step.finished else BRIEFLY if step.awaits_servers else SOON
+    decision.requeue_seconds = min(decision.requeue_seconds, soon)
 
 
 def _assigns(actions: Iterable[Action]) -> bool:

@@ -7,12 +7,17 @@ prefix is a safe stop: a copy that is not assigned in ZooKeeper counts for nothi
 full member until the target is current. The unavailable flag is set *before* the assignment on the node,
 since a fresh one is available otherwise, and in the same step, since a node does not report it of a partition
 that it does not have.
+
+A small copy needs no Job: the operator copies, compares, switches the copy on and assigns it in ZooKeeper in
+one pass, each only when the one before was done. That a Job has compared a copy is read from the Job; of a
+small one nobody remembers it, so one that is found switched on and not assigned is switched off and copied
+again, by a Job (ADR 29).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waltz_cluster.replica_rules import NeverStarted, change_incomplete
 from waltz_cluster.serializers import PartitionMetadata
@@ -22,6 +27,7 @@ from waltz_operator.model.actions import (
     AssignInZooKeeper,
     AssignOnNode,
     Blocked,
+    CopyPartition,
     DeleteJob,
     EmitEvent,
     RemoveOnNode,
@@ -43,6 +49,8 @@ from waltz_operator.plan.safety_gates import Denied, denied, may_change, may_del
 
 DISK_MARGIN = 1.1
 """Free space that a target must have, as a multiple of what the source's copy takes."""
+SMALL_COPY_BYTES = 1024 * 1024
+"""A copy of so many bytes takes less time than the start of a Job."""
 COPY_START_SECONDS = 60.0
 """A copy job none of whose pods runs after this is reported."""
 COPY_PAUSE_SECONDS = 30.0
@@ -75,6 +83,12 @@ class Step:
     message: str = ""
     finished: bool = False
 
+    @property
+    def awaits_servers(self) -> bool:
+        """Whether nothing is missing but that the servers begin a session with the new assignments."""
+        waits = not self.actions and self.blocked is None
+        return waits and self.state in (MoveState.ASSIGNED, MoveState.SOURCE_UNASSIGNED)
+
 
 def next_step(facts: Facts, move: Move, options: ChangeOptions) -> Step:
     """The next step of the change."""
@@ -89,8 +103,10 @@ def next_step(facts: Facts, move: Move, options: ChangeOptions) -> Step:
         return _stop(MoveState.PENDING, denied(_what(move), Reason.NO_TARGET, text, move.partition))
     if move.target is not None:
         step = _bring_in(facts, facts.tree, move, move.target, options)
-        if not step.finished or move.kind is not MoveKind.MOVE:
+        if not step.finished or move.kind is not MoveKind.MOVE or move.source is None:
             return step
+        out = _take_out(facts, facts.tree, move, move.source, options)
+        return replace(out, actions=(*step.actions, *out.actions))
     if move.source is None:
         return Step(MoveState.DONE, finished=True)
     return _take_out(facts, facts.tree, move, move.source, options)
@@ -173,15 +189,40 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
         if isinstance(gate, Denied):
             return _stop(MoveState.STARTED, gate)
         return _assign_offline(facts, move, target, options)
-    step = _fill(facts, move, target, replica, options)
-    if step is not None:
-        return step
-    if not replica.available:
-        online = SetAvailability(target, facts.admin_port(target), partition, True)
-        return Step(MoveState.VERIFIED, (online,), message="it goes online")
+    copy = _small_copy(facts, move, target, replica, options)
+    if copy is None:
+        step = _fill(facts, move, target, replica, options)
+        if step is not None:
+            return step
+    online = SetAvailability(target, facts.admin_port(target), partition, True)
     if isinstance(gate, Denied):
+        if copy is not None:
+            return _stop(MoveState.TARGET_OFFLINE, gate)
+        if not replica.available:
+            return Step(MoveState.VERIFIED, (online,), message="it goes online")
         return _stop(MoveState.TARGET_ONLINE, gate)
+    if copy is not None:
+        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)
+    if not replica.available:
+        return Step(MoveState.VERIFIED, (online, assign), message=gate.proof)
     return Step(MoveState.TARGET_ONLINE, (assign,), message=gate.proof)
+
+
+def _small_copy(
+    facts: Facts, move: Move, target: str, replica: NodeReplica, options: ChangeOptions
+) -> CopyPartition | None:
+    """The copy, where the operator makes it itself: it is small, also by its rate, the target is a pod of
+    ours and has nothing yet. One that was begun and has come to nothing is completed by a Job."""
+    source = _copy_source(facts, move)
+    if source is None or replica.available or facts.job(options.job) is not None:
+        return None
+    node, held = source
+    size, rate, identity = held.size_bytes, options.rate_limit_bytes, facts.identity(target)
+    if size is None or size > SMALL_COPY_BYTES or 0 < rate < size:
+        return None
+    if replica.max_transaction_id != -1 or _empty(held, replica) or identity is None or identity.external:
+        return None
+    return CopyPartition(move.partition, node, facts.admin_port(node), target, facts.admin_port(target))
 
 
 def _assign_offline(facts: Facts, move: Move, target: str, options: ChangeOptions) -> Step:
@@ -318,9 +359,8 @@ def _wait_current(facts: Facts, move: Move, target: str, options: ChangeOptions)
     if isinstance(record, PartitionMetadata) and change_incomplete(record, facts.holders(move.partition)):
         return Step(MoveState.ASSIGNED, message="the new session is not complete")
     job = facts.job(options.job)
-    if job is not None:
-        return Step(MoveState.CAUGHT_UP, _delete_job(options.job, job, "its copy is in service"))
-    return Step(MoveState.CAUGHT_UP, finished=True)
+    over = () if job is None else _delete_job(options.job, job, "its copy is in service")
+    return Step(MoveState.CAUGHT_UP, over, finished=True)
 
 
 # ------------------------------------------------------------------------------------------------- the source

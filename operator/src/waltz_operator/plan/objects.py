@@ -59,6 +59,22 @@ def apply_objects(
         decision.soon()
 
 
+def stop_servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered], decision: Decision) -> None:
+    """Where the tree is lost nothing is changed, but that servers go when none is wanted: who brings the tree
+    back needs them stopped."""
+    lost = decision.invalid is not None and decision.invalid[0] is Reason.TREE_LOST
+    if not lost or facts.desired.paused:
+        return
+    for one in objects:
+        live = kube.objects.get(one.key)
+        if one.key.kind != "Deployment" or live is None or (one.body.get("spec") or {}).get("replicas") != 0:
+            continue
+        why = difference(one, live)
+        if why:
+            decision.actions.append(ApplyObject(one.key, one.body, why, live.uid))
+            decision.soon()
+
+
 def _cannot_grow(kube: KubeView, one: Rendered, decision: Decision) -> bool:
     """Whether it is a volume that is to grow and whose storage class is known not to let it."""
     claim = kube.pvcs.get(one.key.name) if one.key.kind == "PersistentVolumeClaim" else None

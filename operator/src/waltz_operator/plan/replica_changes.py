@@ -14,7 +14,7 @@ from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView
-from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.builder import BRIEFLY, Decision
 from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
 from waltz_operator.plan.placement import still_wanted, wanted
 from waltz_operator.plan.precedence import refiller
@@ -61,6 +61,7 @@ def continue_change(facts: Facts, decision: Decision) -> None:
     if step is None:
         step = next_step(facts, move, options)
     if step.finished:
+        decision.actions.extend(step.actions)
         decision.recorded(None)
         return
     follow(decision, step)
@@ -91,6 +92,8 @@ def follow(decision: Decision, step: Step) -> None:
     """Carry out a step: take its actions, say what it waits for."""
     decision.step, decision.message = step.state.value, step.message
     decision.soon()
+    if step.awaits_servers:
+        decision.requeue_seconds = BRIEFLY
     if step.blocked is not None:
         decision.block(step.blocked)
         decision.held = True
@@ -100,7 +103,7 @@ def follow(decision: Decision, step: Step) -> None:
 
 def begin_change(facts: Facts, decision: Decision) -> None:
     """Record the first change that may be made now; its first step comes when the record is in the status."""
-    if facts.memory.operation is not None or any(task.in_flight for task in facts.tasks):
+    if decision.memory.operation is not None or any(task.in_flight for task in facts.tasks):
         return
     for tried, move in enumerate(wanted(facts)):
         if tried >= MAX_TRIED:

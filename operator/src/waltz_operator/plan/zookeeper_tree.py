@@ -86,8 +86,8 @@ def _missing(facts: Facts) -> tuple[Reason, str] | None:
     recorded, adopt = facts.memory.cluster_key, facts.desired.adopt_key
     if recorded is not None:
         text = (
-            f"the cluster with key {recorded} is missing in ZooKeeper: it was lost; bring it back from ZooKeeper's own "
-            "data, it is never made anew"
+            f"the cluster with key {recorded} is missing in ZooKeeper: it was lost, and is never made anew; set "
+            "servers.replicas: 0 and bring it back with `waltz zk import` or `waltz zk rebuild`"
         )
         return Reason.TREE_LOST, text
     if adopt is not None:

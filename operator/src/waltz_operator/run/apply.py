@@ -8,7 +8,7 @@ data version, the proofs of `waltz_admin`): when the world has moved on it is re
 and the next one plans again. So at most one thing is in doubt after a crash, and looking again shows what
 became of it. Before the first destructive step of a pass the world is looked at a second time, and each such
 step must be proven right by that look too (`plan.preconditions`): the first one may have been an old
-answer.
+answer. After a copy was switched on or made the world is looked at once more, for what is done with it.
 
 What each action does to Kubernetes is in `write_kubernetes`, to ZooKeeper and to storage nodes in
 `write_waltz`.
@@ -31,10 +31,12 @@ from waltz_operator.kube.kinds import EXTENSIONS
 from waltz_operator.model.actions import (
     Action,
     ApplyObject,
+    CopyPartition,
     DeleteObject,
     DeletePVC,
     EmitEvent,
     KubernetesAction,
+    SetAvailability,
     SetStatus,
 )
 from waltz_operator.model.snapshot import KubeView, ObjectKey
@@ -138,6 +140,8 @@ class Applier:
             level = logging.DEBUG if isinstance(action, _QUIET) else logging.INFO
             _log.log(level, "%s: done: %s", metadata.name, action.line)
             done.append(action)
+            if isinstance(action, CopyPartition | SetAvailability):
+                second = None  # it does not show what comes next depends on
         return Outcome(tuple(done))
 
     async def tell_unreadable(self, error: UnreadableError) -> str:

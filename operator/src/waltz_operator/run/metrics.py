@@ -44,6 +44,12 @@ class OperatorMetrics:
             buckets=_DURATIONS,
             registry=self.registry,
         )
+        self._waits = Histogram(
+            "waltz_operator_place_wait_seconds",
+            "Time that a pass has waited for those of other clusters, seconds.",
+            buckets=_DURATIONS,
+            registry=self.registry,
+        )
         self._passes = counter("reconciles_total", "Passes.")
         self._errors = counter(
             "reconcile_errors_total", "Passes that ended with an error.", (*_OBJECT, "reason")
@@ -61,7 +67,7 @@ class OperatorMetrics:
             "partitions_with_quorum", "Partitions a quorum of whose replicas is proven to be current."
         )
         self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
-        self._copied = counter("migration_bytes_total", "Bytes copied by migrations.")
+        self._copied = counter("migration_bytes_total", "Bytes copied by the Jobs of migrations.")
         self._expiry = gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate ends, Unix time.", (*_OBJECT, "role")
         )
@@ -80,6 +86,10 @@ class OperatorMetrics:
             self._done_at.setdefault(key, now)
         else:
             self._done_at[key] = now
+
+    def waited(self, seconds: float) -> None:
+        """A pass has got its place."""
+        self._waits.observe(seconds)
 
     def left_out(self, key: Key) -> None:
         """A complete pass had to leave something out."""

@@ -100,7 +100,7 @@ class OperatorParts:
         self.writer = KubernetesWriter(kube, self.events, job_renderer(settings.operator_image))
         self.applier = Applier(
             self.writer,
-            WaltzWriter(self.ensembles),
+            WaltzWriter(self.ensembles, self._check),
             self.observer.observe,
             self._check,
         )

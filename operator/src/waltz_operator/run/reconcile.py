@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from waltz_admin.authority import TlsMaterialError
-from waltz_operator.api.cluster_status import ConditionType, WaltzClusterStatus
+from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.kube import kinds
@@ -45,10 +45,11 @@ from waltz_operator.model.actions import (
     WaltzAction,
 )
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Rejection, Snapshot
+from waltz_operator.model.snapshot import Failure, ObjectKey, Rejection, Snapshot
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.certificates import expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
+from waltz_operator.plan.status.verdicts import at_rest, is_impaired
 from waltz_operator.run.apply import Applier, Outcome
 from waltz_operator.run.due_secrets import due_export, export_is_due, secret_steps
 from waltz_operator.run.failed_writes import FailedWrites
@@ -82,8 +83,8 @@ class PassResult:
     """What a pass, or one turn of it, came to. `wrote`: something other than status and Events changed.
     `error`: what ended it early, empty when nothing did; `needs_person` when trying again soon cannot
     help. `gone`: the finalizer was removed. `left_out`: what a complete pass had to leave out because the
-    API server rejected it, or because it could not be read. `passing`: the error is that the world has moved
-    on, which is nobody's fault and settled by the next pass."""
+    API server rejected it, or because it could not be read. `impaired`: the cluster does not serve all that
+    it should. `passing`: the error is that the world has moved on, which is nobody's fault and settled by the next pass."""
 
     requeue_seconds: float
     wrote: bool
@@ -92,6 +93,7 @@ class PassResult:
     gone: bool = False
     left_out: str = ""
     passing: bool = False
+    impaired: bool = False
 
     @property
     def ends_pass(self) -> bool:
@@ -175,7 +177,7 @@ class Reconciler:
         self._metrics.observed(key, snapshot, expiry(observation.access.secrets))
         self._metrics.blocked(key, plan.blocked, asyncio.get_running_loop().time())
         waits = [self._resync_seconds, plan.requeue_seconds, *(one.requeue_seconds for one in resting)]
-        return PassResult(min(waits), False)
+        return PassResult(min(waits), False, impaired=is_impaired(plan))
 
     async def _fresh_pass(self, key: Key) -> tuple[PassResult, KubernetesLook | None]:
         """With what it was made from, when that is all there is to know."""
@@ -199,6 +201,7 @@ class Reconciler:
             result = replace(
                 found,
                 requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
+                impaired=result.impaired,
                 error=result.error or found.error,
                 passing=result.passing if result.error else found.passing,
                 left_out=_joined(result.left_out, found.left_out),
@@ -224,7 +227,7 @@ class Reconciler:
             if result.ends_pass:
                 return result
         plan = self._planner.plan(observation.snapshot)
-        if _at_rest(plan, observation.snapshot):
+        if at_rest(plan, observation.snapshot):
             # Before the status is written, so that an object that is rejected here is in that status too.
             result, settled = await self._certificates(key, observation, settled=True)
             if result.ends_pass:
@@ -334,7 +337,8 @@ class Reconciler:
         if applied.unsure:
             requeue = SOON  # the rest of the plan
         result = await self._result(key, applied.outcome, observation, requeue)
-        return replace(result, left_out="; ".join(one.text for one in rejected.values()))
+        left_out = "; ".join(one.text for one in rejected.values())
+        return replace(result, left_out=left_out, impaired=is_impaired(plan))
 
     # --------------------------------------------------------------------------------------------- migrations
 
@@ -440,37 +444,14 @@ def _report_of(plan: Plan) -> list[Action]:
     ]
 
 
-def _at_rest(plan: Plan, snapshot: Snapshot) -> bool:
-    """Whether nothing is to be done or waited for, so that the rotation of an authority may take a step."""
-    quiet = all(isinstance(one, _NO_CHANGE) for one in plan.actions)
-    wanted = not snapshot.problems and not snapshot.cluster.metadata.deleting
-    return wanted and quiet and not plan.blocked and not _restarts_due(plan) and _all_ready(snapshot)
-
-
-def _restarts_due(plan: Plan) -> bool:
-    """Whether a pod runs with another template than the wanted one, and waits for the window perhaps."""
-    if not isinstance(plan.status, WaltzClusterStatus):
-        return False
-    found = plan.status.condition(ConditionType.RESTART_REQUIRED)
-    return found is not None and found.status == "True"
-
-
 def _certificates_rest(plan: Plan, observation: Observation) -> bool:
     """Whether no Secret is to be written."""
     snapshot = observation.snapshot
     try:
-        due = secret_steps(observation, settled=_at_rest(plan, snapshot))
+        due = secret_steps(observation, settled=at_rest(plan, snapshot))
         return not due and not export_is_due(observation)
     except TlsMaterialError:
         return False
-
-
-def _all_ready(snapshot: Snapshot) -> bool:
-    """Every pod there is runs and is ready; False when that is not known."""
-    if not isinstance(snapshot.kube, KubeView):
-        return False
-    ours = [pod for pod in snapshot.kube.pods.values() if pod.component in ("storage", "server", "zookeeper")]
-    return all(pod.ready and not pod.deleting for pod in ours)
 
 
 def _without(

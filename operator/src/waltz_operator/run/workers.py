@@ -4,7 +4,8 @@ two at once.
 Watch events only wake: what they say is read again. A storm of them makes one pass. After an error the pause
 doubles, per object, up to `MAX_BACKOFF_SECONDS`, and a wake-up does not shorten it to nothing. What has
 been waited for in vain for a while is looked at less often (`IDLE`) until an event, or a change made by a
-pass, says that something is in progress.
+pass, says that something is in progress. When all places are taken, impaired clusters get the next one
+before those that something was reported of, and these before those whose time has come (`places`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from waltz_operator.api.errors import ResourceError
 from waltz_operator.kube.errors import KubeError, KubeNotFoundError
 from waltz_operator.run.lease import LeaseLostError
 from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.places import Places, Urgency
 from waltz_operator.run.reconcile import PassResult
 
 _log = logging.getLogger(__name__)
@@ -34,18 +36,26 @@ PASS_SECONDS = 300.0
 """A pass that has not ended by then is ended: what it waits for must not hold a place of the others."""
 STUCK_SECONDS = 900.0
 """When all places are taken and no pass has ended for so long, the process counts as stuck."""
-IDLE = ((30, 10.0), (10, 3.0))
+IDLE = ((30, 10.0), (10, 3.0), (6, 1.0))
 """After so many passes in a row that changed nothing, the pause before the next one is so long at least."""
 
 
 class _Worker:
-    __slots__ = ("failures", "idle", "task", "wake")
+    __slots__ = ("changed", "failures", "idle", "impaired", "task", "wake")
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
+        self.changed = True  # since the last pass began
+        self.impaired = False  # by the last pass
         self.failures = 0
         self.idle = 0  # passes in a row that changed nothing
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def urgency(self) -> Urgency:
+        if self.impaired:
+            return Urgency.IMPAIRED
+        return Urgency.CHANGED if self.changed else Urgency.DUE
 
 
 class Workers:
@@ -68,7 +78,7 @@ class Workers:
         self._gone = gone
         self._failed = failed
         self._metrics = metrics
-        self._gate = asyncio.Semaphore(concurrency)
+        self._places = Places(concurrency)
         self._resync_seconds = resync_seconds
         self._rng = rng
         self._concurrency = concurrency
@@ -87,6 +97,7 @@ class Workers:
             worker.wake.set()
             if changed:
                 worker.idle = 0
+                worker.changed = True
 
     def stuck(self) -> str:
         """What is wrong with the workers as a whole, in one line; empty when nothing is. One object that
@@ -113,7 +124,9 @@ class Workers:
         try:
             while True:
                 worker.wake.clear()
-                async with self._gate:
+                async with self._places.taken(worker.urgency) as waited:
+                    self._metrics.waited(waited)
+                    worker.changed = False
                     pause = await self._one_pass(key, worker)
                 if pause is None and not worker.wake.is_set():
                     return
@@ -129,7 +142,10 @@ class Workers:
             await asyncio.sleep(seconds)  # an event does not make a failing write succeed any sooner
             return
         try:
-            await asyncio.wait_for(worker.wake.wait(), seconds)
+            async with asyncio.timeout(
+                seconds
+            ):  # `wait_for` swallows a cancellation that comes with the event
+                await worker.wake.wait()
         except TimeoutError:
             return
         await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, until - loop.time())))
@@ -170,6 +186,7 @@ class Workers:
             del self._since[key]
         now = loop.time()
         self._metrics.pass_done(key, now - started, now, word if error else None)
+        worker.impaired = result.impaired
         if error is None:
             worker.failures = 0
             if result.left_out:

@@ -1,6 +1,9 @@
-"""Actions on ZooKeeper and on storage nodes, each one call of `waltz_admin`. Used by `apply` alone."""
+"""Actions on ZooKeeper and on storage nodes, each one call of `waltz_admin` (a copy: see `small_copy`). Used
+by `apply` alone."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from waltz_admin.assignments import change_assignments
 from waltz_admin.errors import AdminError
@@ -12,6 +15,7 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.model.actions import (
     AssignInZooKeeper,
     AssignOnNode,
+    CopyPartition,
     CreateTree,
     DeleteTree,
     MarkZooKeeper,
@@ -22,8 +26,9 @@ from waltz_operator.model.actions import (
     UnregisterNode,
     WaltzAction,
 )
-from waltz_operator.model.snapshot import Unknown
+from waltz_operator.model.snapshot import TreeView, Unknown
 from waltz_operator.run.observe import Observation
+from waltz_operator.run.small_copy import copy_small
 from waltz_operator.run.zookeeper_access import guarded, set_mark
 from waltz_operator.run.zookeeper_sessions import Ensembles
 from waltz_protocol.aio.tls import TlsSettings
@@ -34,8 +39,11 @@ LOCK_WAIT_SECONDS = 5.0
 class WaltzWriter:
     """Owner of nothing: sessions belong to `Ensembles`."""
 
-    def __init__(self, ensembles: Ensembles) -> None:
+    def __init__(self, ensembles: Ensembles, check: Callable[[], None]) -> None:
+        """`check`: LeaseLostError when nothing may be written any longer, asked between the parts of what is
+        more than one write."""
         self._ensembles = ensembles
+        self._check = check
 
     async def carry_out(self, action: WaltzAction, observation: Observation) -> None:
         """AdminError, ClusterError: refused or failed."""
@@ -48,7 +56,12 @@ class WaltzWriter:
             return
         if observation.access.tls is None:
             raise AdminError("the operator has no certificate yet")
-        if isinstance(action, AssignInZooKeeper | UnassignInZooKeeper):
+        if isinstance(action, CopyPartition):
+            tree = observation.snapshot.tree
+            if not isinstance(tree, TreeView):
+                raise AdminError("the cluster's key is not known")
+            await copy_small(action, tree, observation.access.tls, self._check)
+        elif isinstance(action, AssignInZooKeeper | UnassignInZooKeeper):
             await self._assignments(action, store, root, observation.access.tls)
         else:
             await self._node(action, store, root, observation.access.tls)

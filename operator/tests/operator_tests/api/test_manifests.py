@@ -189,7 +189,7 @@ def built(folder: Path) -> list[Document]:
     """All documents that the kustomization names, before patches."""
     kustomization = documents(folder / "kustomization.yaml")[0]
     found = []
-    for entry in kustomization["resources"]:
+    for entry in kustomization.get("resources", ()):
         path = (folder / entry).resolve()
         found += built(path) if path.is_dir() else documents(path)
     return found
@@ -198,7 +198,7 @@ def built(folder: Path) -> list[Document]:
 @pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_kustomizations_name_every_file_beside_them(path: Path) -> None:
     kustomization = documents(path)[0]
-    named = {entry for entry in kustomization["resources"] if "/" not in entry}
+    named = {entry for entry in kustomization.get("resources", ()) if "/" not in entry}
     named |= {patch["path"] for patch in kustomization.get("patches", ())}
     beside = {found.name for found in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
     assert named == beside - ({"alerts.yaml"} if path.parent.name == "monitoring" else set())

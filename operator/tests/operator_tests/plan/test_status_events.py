@@ -62,6 +62,21 @@ CASES = [
         status(GOOD, servers=3, nodes=("1-0", "3-0")),
         [("Scaled", "Normal")] * 3,
     ),
+    ("paused", status(one("Paused", "False")), status(one("Paused", "True")), [("Paused", "Normal")]),
+    (
+        "paused from the beginning",
+        WaltzClusterStatus(),
+        status(one("Paused", "True")),
+        [("Paused", "Normal")],
+    ),
+    (
+        "no longer paused",
+        status(one("Paused", "True")),
+        status(one("Paused", "False")),
+        [("Paused", "Normal")],
+    ),
+    ("still paused", status(one("Paused", "True")), status(one("Paused", "True")), []),
+    ("never paused", WaltzClusterStatus(), status(one("Paused", "False")), []),
     ("not seen", status(GOOD, servers=2), status(GOOD, servers=0), []),
 ]
 

@@ -42,6 +42,13 @@ def test_with_delete_the_claims_of_the_managed_zookeeper_go_before_the_finalizer
     assert not decision.teardown_complete
 
 
+def test_a_pause_never_holds_up_a_deletion() -> None:
+    found = ending(delete=True)
+    paused = replace(found, desired=replace(found.desired, paused=True))
+    assert decide(paused, ()).actions == decide(found, ()).actions
+    assert decide(paused, ()).actions
+
+
 def test_claims_that_wait_for_their_pods_do_not_hold_the_finalizer() -> None:
     decision = decide(ending(delete=True, gone=CLAIMS), ())
     assert decision.teardown_complete

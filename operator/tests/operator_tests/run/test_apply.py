@@ -9,8 +9,16 @@ from typing import Any, cast
 import pytest
 
 from waltz_operator.kube.errors import KubeConflictError
-from waltz_operator.model.actions import EmitEvent
+from waltz_operator.model.actions import (
+    Action,
+    AssignInZooKeeper,
+    CopyPartition,
+    EmitEvent,
+    RemoveOnNode,
+    SetAvailability,
+)
 from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.plan.safety_gates import Allowed
 from waltz_operator.run.apply import Applier
 from waltz_protocol.aio.tasks import spawn
 
@@ -65,3 +73,43 @@ async def test_a_write_that_fails_ends_the_pass_with_its_line() -> None:
     assert outcome.done == ()
     assert outcome.failed == EVENT
     assert "it has changed" in outcome.error
+
+
+class Recording:
+    """Notes what was carried out, and each look in between."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def carry_out(self, action: Action, _observation: object) -> None:
+        self.done.append(type(action).__name__)
+
+    async def look(self, _namespace: str, _name: str) -> Any:
+        self.done.append("look")
+        return Looked
+
+
+async def test_what_depends_on_a_copy_is_proven_by_a_look_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look before it would show a target that is switched off."""
+    monkeypatch.setattr("waltz_operator.run.apply.prove", lambda *_: Allowed("so it is"))
+    hand = Recording()
+    assign = AssignInZooKeeper({"n3:1": (0,)}, 0)
+    steps: list[Action] = [
+        RemoveOnNode("n0:1", 2, 1, True, "proof"),
+        CopyPartition(0, "n0:1", 2, "n3:1", 2),
+        SetAvailability("n3:1", 2, 0, True),
+        assign,
+        RemoveOnNode("n0:1", 2, 2, True, "proof"),
+    ]
+    carrier = Applier(cast("Any", hand), cast("Any", hand), hand.look, lambda: None)
+    outcome = await carrier.apply(steps, cast("Any", Looked))
+    assert outcome.failed is None
+    assert hand.done == [
+        "look",
+        "RemoveOnNode",
+        "CopyPartition",
+        "SetAvailability",
+        "look",
+        "AssignInZooKeeper",
+        "RemoveOnNode",
+    ]

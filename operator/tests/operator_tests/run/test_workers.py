@@ -177,6 +177,14 @@ async def test_an_event_or_a_change_makes_it_look_often_again() -> None:
         assert sum(gap == pytest.approx(1.0) for gap in stage.gaps()[before:]) == 10
 
 
+@pytest.mark.timeout(20)
+async def test_an_event_in_the_moment_of_the_end_does_not_keep_a_worker_alive() -> None:
+    async with working() as stage:
+        stage.workers.wake(A)
+        await asyncio.sleep(10)
+        stage.workers.wake(A)
+
+
 async def test_the_resynchronisation_is_no_news() -> None:
     async with working() as stage:
         stage.body = waiting

@@ -1,4 +1,5 @@
-"""The requests a server answers for itself: connectivity, assignment, health, preferred partitions.
+"""The requests a server answers for itself: connectivity, assignment, health, preferred partitions,
+reports (`report`).
 
 Client-server protocol, admin messages. Two owner tasks do what takes time, so that no connection waits for
 another request (weakness 13.14): one checks the storage nodes, once for everybody who asked meanwhile; one
@@ -31,11 +32,13 @@ from waltz_protocol.messages.client import (
     ServerPartitionsAssignmentResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    ServerReportRequest,
 )
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.registry import PartitionRegistry
+from waltz_server.report import ReportDesk
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +49,7 @@ ADMIN_TYPES = frozenset(
         AddPreferredPartitionRequest.TYPE,
         RemovePreferredPartitionRequest.TYPE,
         ServerPartitionsHealthStatRequest.TYPE,
+        ServerReportRequest.TYPE,
     )
 )
 MAX_WAITING = 1000
@@ -72,6 +76,7 @@ class AdminDesk:
     ) -> None:
         self.preferences: Preferences | None = None
         self._registry = registry
+        self._reports = ReportDesk(registry)
         self._check_connectivity = check_connectivity
         self._checks: list[tuple[Client, ReqId]] = []
         self._check_wanted = asyncio.Event()
@@ -114,6 +119,8 @@ class AdminDesk:
             self._waiting[client] += 1
             self._checks.append((client, message.req_id))
             self._check_wanted.set()
+        elif isinstance(message, ServerReportRequest):
+            self._reports.ask(client, message)
         elif isinstance(message, AddPreferredPartitionRequest | RemovePreferredPartitionRequest):
             self._change_preferred(client, message)
         else:
@@ -144,6 +151,7 @@ class AdminDesk:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_checks())
             tasks.create_task(self._run_changes())
+            tasks.create_task(self._reports.run())
 
     async def _run_checks(self) -> None:
         while True:

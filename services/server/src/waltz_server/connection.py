@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.incoming import FRAME_UNITS
 from waltz_protocol.aio.unsent import UnsentReplies
+from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError, TooManyLocksError
 from waltz_protocol.frames.append import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
 from waltz_protocol.frames.append_batch import (
@@ -41,6 +42,10 @@ from waltz_protocol.frames.append_batch import (
 from waltz_protocol.frames.replies import mount_response
 from waltz_protocol.messages.client import (
     AppendRequest,
+    BlockCredit,
+    BlockFailureCode,
+    BlockFeedEnd,
+    BlockFeedRequest,
     FeedRequest,
     FlushRequest,
     HighWaterMarkRequest,
@@ -51,6 +56,7 @@ from waltz_protocol.messages.client import (
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.append_answers import AppendAnswers
 from waltz_server.partition.append_outcomes import refuse
+from waltz_server.partition.block_feeds import block_failure
 from waltz_server.partition.client import Parked
 from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
@@ -77,6 +83,8 @@ _FIELDS_OFFSET = 17
 _I64 = struct.Struct(">q")
 _APPEND = AppendRequest.TYPE
 _DATA = TransactionDataRequest.TYPE
+BLOCKS_SINCE = BlockFeedRequest.SINCE
+_BLOCK_TYPES = (BlockFeedRequest.TYPE, BlockCredit.TYPE, BlockFeedEnd.TYPE)
 _FIXED_SIZES = {
     MountRequest.TYPE: _FIELDS_OFFSET + 16,
     FeedRequest.TYPE: _FIELDS_OFFSET + 8,
@@ -127,6 +135,20 @@ class ClientConnection:
     @property
     def writable(self) -> bool:
         return self._channel is not None and self._channel.writable
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+        return "?" if self._channel is None else self._channel.peer
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for it to read."""
+        return 0 if self._channel is None else self._channel.pending_bytes
+
+    def mounted(self) -> Iterable[int]:
+        """Partitions of which READY was sent last."""
+        return self._mounted.keys()
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Queue whole frames; one write per loop turn."""
@@ -200,6 +222,9 @@ class ClientConnection:
             if kind != HighWaterMarkRequest.TYPE:
                 channel.charge(MARKER_UNITS)
             self._fixed_size(kind, body)
+        elif kind in _BLOCK_TYPES and self.version >= BLOCKS_SINCE:
+            channel.charge(MARKER_UNITS)
+            self._blocks(body)
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
         elif kind == REPEATED_APPEND_TYPE and self.answers is not None:
@@ -285,6 +310,23 @@ class ClientConnection:
             self._registry.hold_read(self, partition_id, req_id, transaction_id)
         else:
             partition.transaction_data(self, req_id, transaction_id)
+
+    def _blocks(self, body: memoryview) -> None:
+        """What concerns feeds of blocks; see `partition.block_feeds`."""
+        message = CLIENT.decode(body, self.version)
+        partition_id: int = _I32.unpack_from(body, _PARTITION_OFFSET)[0]
+        partition = self._partitions.get(partition_id)
+        req_id = bytes(body[1:_FIELDS_OFFSET])
+        match message:
+            case BlockFeedRequest() if partition is None:
+                text = "the partition is not served here"
+                self.send(block_failure(self.version, req_id, BlockFailureCode.NOT_SERVED, text))
+            case BlockFeedRequest() if partition is not None:
+                partition.block_feeds_of(self).open(self, message)
+            case BlockCredit() if partition is not None:
+                partition.block_feeds_of(self).credit(self, req_id, message.transactions, message.size_bytes)
+            case BlockFeedEnd() if partition is not None:
+                partition.block_feeds_of(self).end(self, req_id)
 
     def _fixed_size(self, kind: int, body: memoryview) -> None:
         if len(body) != _FIXED_SIZES[kind]:

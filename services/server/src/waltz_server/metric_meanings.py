@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from waltz_runtime.meanings import Meaning
 from waltz_server import __version__
 
+_STAGES = ("queue", "storage", "commit", "feed")
+_STAGE = Meaning(
+    "Time of appends in one stage: queue (until they are handed to the store), storage (until a majority has "
+    "them), commit (until the committed mark has risen), feed (until they are written to clients that follow).",
+    "waltz_server_append_stage",
+)
+
 MEANINGS: Mapping[str, Meaning] = {
     # -- of the process
+    **{f"append-stage-{stage}": _STAGE._replace(labels={"stage": stage}) for stage in _STAGES},
     "cluster-name": Meaning("Name of the cluster.", text=True),
     "endpoint": Meaning("Address at which clients reach the server.", text=True),
     "server-id": Meaning("Number of the server in ZooKeeper; -1 before it is registered."),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,6 +57,17 @@ class MountedClient(Client, Protocol):
 
     def unmount_stale(self, partition: Partition) -> None:
         """Answer NOT_READY for a mount this connection has on an earlier object of the same partition."""
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for it to read."""
+
+    def mounted(self) -> Iterable[int]:
+        """Partitions of which it was sent READY last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -210,6 +221,10 @@ class PartitionRegistry:
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def connections(self) -> list[MountedClient]:
+        """Those that are open."""
+        return list(self._connections)
 
     def connection_opened(self, connection: MountedClient) -> None:
         self._connections[connection] = None

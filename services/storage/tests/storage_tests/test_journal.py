@@ -28,7 +28,7 @@ from waltz_storage.engine.journal.layout import (
     read_frame,
     salt,
     unlink_change,
-    write_change,
+    write_head,
 )
 from waltz_storage.engine.journal.log import Journal, JournalSettings, file_name, read_journal
 from waltz_storage.engine.journal.replay import Replay
@@ -54,7 +54,8 @@ RAW_CHANGES = (
     name_change(0, "3/a")
     + make_dir_change(0)
     + create_change(0)
-    + write_change(0, 7, b"abc")
+    + write_head(0, 7, 3)
+    + b"abc"
     + cut_change(0, 2)
     + unlink_change(0)
 )
@@ -101,7 +102,7 @@ def test_the_header_of_a_file() -> None:
         assert FileHeader.from_bytes(bytes(changed)) is None
 
 
-@pytest.mark.parametrize("raw", [b"\x09\0\0\0\0", write_change(0, 0, b"abc")[:-1], b"\x02\0", b"\0"])
+@pytest.mark.parametrize("raw", [b"\x09\0\0\0\0", write_head(0, 0, 3) + b"ab", b"\x02\0", b"\0"])
 def test_changes_that_are_none_are_damage(raw: bytes) -> None:
     with pytest.raises(JournalDamagedError):
         list(changes_of(raw))

@@ -195,6 +195,7 @@ def test_what_finds_no_room_is_kept_in_the_journal_until_there_is_room() -> None
     disk.capacity_bytes = sum(map(len, disk.files().values()))
     append(manager.get(0), 4, 4)
     manager.commit()  # acknowledged: it is in the journal
+    manager.make()
     assert_holds(manager.get(0), 8)
     assert isinstance(refusal(lambda: append(manager.get(0), 8, 1)), DiskFullError)
     assert isinstance(refusal(lambda: append(manager.get(2), 0, 1)), DiskFullError)
@@ -330,7 +331,7 @@ def test_safety_c7_a_file_is_not_closed_under_a_write(monkeypatch: pytest.Monkey
     descriptor may be another file's by then."""
     disk = empty_disk()
     files = JournaledFiles(disk, ROOT, FreeSpace())
-    files.begin(files.make(PLACE, UUID(int=1), JOURNAL))
+    files.begin(files.create(PLACE, UUID(int=1), JOURNAL))
     file = files.open(f"{ROOT}/x", create=True)
     while not files.settle_due():
         file.pwrite(b"x" * 1000, 0)
@@ -350,6 +351,7 @@ def test_safety_c7_a_file_is_not_closed_under_a_write(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(FaultyFile, "pwrite", pwrite)
     files.commit()
+    files.make()
     assert closed_within == []
     assert disk.files()[f"{ROOT}/x"] == b"y" * 1000
 

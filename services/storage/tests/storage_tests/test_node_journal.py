@@ -192,6 +192,7 @@ async def test_room_on_the_disk_is_looked_for_again() -> None:
         await server.append(1, 0, records(0, 2))
         disk.capacity_bytes = disk.used_bytes()
         await server.append(1, 0, records(2, 2))  # it is durable
+        await node.disk.look()
         with pytest.raises(RequestFailedError, match="disk is full"):
             await server.append(1, 0, records(4, 1))
         assert node.disk.full is not None

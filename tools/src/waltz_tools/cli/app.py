@@ -19,6 +19,7 @@ from waltz_tools.cli import (
     local,
     log,
     perf,
+    reports,
     server,
     storage,
     tls,
@@ -73,6 +74,7 @@ app.command("get", help=log.get.__doc__)(log.get)
 app.command("tail", help=log.tail.__doc__)(log.tail)
 app.command("top", help=cluster.top.__doc__)(cluster.top)
 app.command("doctor", help=cluster.doctor.__doc__)(cluster.doctor)
+app.command("locks", help=reports.locks.__doc__)(reports.locks)
 app.command("console", help=console.console.__doc__)(console.console)
 app.add_typer(explain.app, name="explain", help="Why something is as it is, and the next step.")
 app.add_typer(zk.app, name="zk", help="The cluster's records in ZooKeeper.")
@@ -82,7 +84,7 @@ app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")
 app.add_typer(disk.app, name="disk", help="The files of a storage node, read without touching them.")
 app.add_typer(config.app, name="config", help="Configuration files of every role.")
 app.add_typer(tls.app, name="tls", help="An authority and certificates, for machines without Kubernetes.")
-app.add_typer(client.app, name="client", help="What clients see: validation, high-water marks.")
+app.add_typer(client.app, name="client", help="Clients: who is connected, and what clients see.")
 app.add_typer(perf.app, name="perf", help="Load, and rough figures.")
 app.add_typer(k8s.app, name="k8s", help="Clusters that the operator runs on Kubernetes.")
 

@@ -1,4 +1,4 @@
-"""`waltz client`: is the log right for clients? And where does it end?"""
+"""`waltz client`: who is connected? Is the log right for clients? And where does it end?"""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from waltz_tools.cli.common import (
     run_until,
 )
 from waltz_tools.cli.progress import progress
+from waltz_tools.cli.reports import list_clients
 from waltz_tools.errors import DegradedError
 from waltz_tools.load_test import validate as load_test
 from waltz_tools.load_test.chain import ChainCheck
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+app.command("list", help=list_clients.__doc__)(list_clients)
 
 CountOption = Annotated[
     int, typer.Option("--txn-per-client", "-tpc", min=0, help="Transactions per client.", show_default=False)

@@ -42,8 +42,8 @@ def partition_(
     ] = 10.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Explain one partition: owner, store session, who votes what, why it is not open, and the next step.
-    Exit code 3 when something is wrong."""
+    """Explain one partition: why this owner and these replicas, who votes what, why it is not open, what
+    next. Exit code 3 when something is wrong."""
     status = run_admin(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )
@@ -67,6 +67,8 @@ def _show(found: Explanation) -> None:
         print_line(f"it waits for {found.waits_for}")
     generation = "none" if found.generation is None else str(found.generation)
     print_line(f"owner: {found.server or 'none'}, generation {generation}")
+    for sentence in found.placement:
+        print_line(f"- {as_started(sentence)}")
     listings = [_votes(found)]
     if found.findings:
         listings.append(findings_listing("findings", found.findings))
@@ -132,6 +134,7 @@ def explanation_object(found: Explanation) -> dict[str, object]:
         "generation": found.generation,
         "session": found.session_id,
         "needed": found.needed,
+        "placement": list(found.placement),
         "replicas": [_vote_object(vote) for vote in found.votes],
         "findings": [finding_object(one) for one in found.findings],
     }

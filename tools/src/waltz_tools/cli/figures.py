@@ -39,6 +39,21 @@ class Seconds(float):
         return f"{float(self) / 3600:.0f} h"
 
 
+class Duration(float):
+    """A short time in seconds: `0.84 ms`, `12 ms`, `1.2 s`."""
+
+    def __str__(self) -> str:
+        if self >= 1:
+            return f"{float(self):.1f} s"
+        ms = float(self) * 1000
+        return f"{ms:.2f} ms" if ms < 10 else f"{ms:.0f} ms"
+
+
+def duration_or_none(value: float | None) -> Duration | None:
+    """To a microsecond."""
+    return None if value is None else Duration(round(value, 6))
+
+
 def counted(number: int, what: str) -> str:
     """`1 finding`, `2 findings`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -278,6 +278,13 @@ def shell(
         str | None,
         typer.Option("--secret", help="Secret with a client's certificate; default: the cluster's own."),
     ] = None,
+    admin: Annotated[
+        bool,
+        typer.Option(
+            "--admin",
+            help="With the operator's certificate, for repairs: storage nodes take no other on their admin port.",
+        ),
+    ] = False,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until the pod must run.")] = 120,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
@@ -290,7 +297,7 @@ def shell(
         from waltz_tools.k8s import shell as pods
 
         pods.kubectl(session.place, "", (), terminal=False)  # before a pod is made for nothing
-        async with pods.opened(session, cluster, image, secret, timeout) as pod:
+        async with pods.opened(session, cluster, image, secret, timeout, admin=admin) as pod:
             line = pods.kubectl(session.place, pod, command or (), terminal=sys.stdin.isatty())
             return await pods.attach(line)
 

@@ -10,14 +10,19 @@ from rich.text import Text
 
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
 from waltz_admin.findings.rules import find, problems
+from waltz_admin.reports import LATENCY, ServerReport, read_reports
 from waltz_admin.status import read_status
 from waltz_cluster.replica_rules import Standing
 from waltz_tools.cli.common import Context, Listing, listing_table
-from waltz_tools.cli.figures import days_or_none, size_or_none
+from waltz_tools.cli.figures import days_or_none, duration_or_none, size_or_none
+from waltz_tools.console.reports import NOTHING_SINCE, Since, since
 
 
-def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = None) -> list[Listing]:
-    """Tables of the page. `rates`: appends per second of each partition, for the live page."""
+def status_listings(
+    status: ClusterStatus, rates: Mapping[int, float] | None = None, lately: Since = NOTHING_SINCE
+) -> list[Listing]:
+    """Tables of the page. `rates`: appends per second of each partition, and `lately`: how long they took,
+    for the live page."""
     servers = Listing("servers", f"{len(status.servers)} servers", ["Server", "Id", "Partitions", "Problem"])
     for server in status.servers:
         servers.add(
@@ -35,7 +40,7 @@ def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = N
         "Problem",
     ]
     if rates is not None:
-        columns.insert(6, "Appends/s")
+        columns[6:6] = ["Appends/s", "Latency"]
     partitions = Listing("partitions", f"{len(status.partitions)} partitions", columns)
     for partition in status.partitions:
         last = max(
@@ -52,11 +57,21 @@ def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = N
             _problem(partition),
         ]
         if rates is not None:
-            cells.insert(6, round(rates.get(partition.partition_id, 0.0), 1))
+            latency = duration_or_none(lately.means.get(partition.partition_id))
+            cells[6:6] = [round(rates.get(partition.partition_id, 0.0), 1), latency]
         partitions.add(*cells)
     head = Listing("cluster", f"cluster {status.name}, key {status.cluster_key}", ["Name", "Key", "Problems"])
     head.add(status.name, status.cluster_key, len(problems(find(status))))
+    if rates is not None:
+        _add_figures(head, rates, lately)
     return [head, servers, nodes, partitions]
+
+
+def _add_figures(head: Listing, rates: Mapping[int, float], lately: Since) -> None:
+    """The figures of the console's overview, in the same words."""
+    head.columns = [*head.columns, "Appends/s", "Latency p50", "Latency p99"]
+    latency = map(duration_or_none, (lately.p50_seconds, lately.p99_seconds))
+    head.rows = [(*head.rows[0], round(sum(rates.values()), 1), *latency)]
 
 
 def _nodes(status: ClusterStatus) -> Listing:
@@ -104,17 +119,26 @@ async def live(
     before: dict[int, int] = {}
     loop = asyncio.get_running_loop()
     then, looks = loop.time(), 0
+    reports: list[ServerReport] = []
     while True:
         status = await read_status(
             context.store, context.root, tls=context.tls, timeout_seconds=interval_seconds
+        )
+        earlier = reports
+        reports = await read_reports(
+            [(one.server_id, one.endpoint) for one in status.servers if one.unreached is not None],
+            LATENCY,
+            tls=context.tls,
+            timeout_seconds=interval_seconds,
         )
         now = loop.time()
         marks = {p.partition_id: _newest(p) for p in status.partitions}
         rates = {
             p: max(0, mark - before[p]) / max(now - then, 0.001) for p, mark in marks.items() if p in before
         }
+        lately = since(earlier, reports, now - then)
         before, then = marks, now
-        show(status_listings(status, rates), problems(find(status)))
+        show(status_listings(status, rates, lately), problems(find(status)))
         looks += 1
         if looks == count:
             return

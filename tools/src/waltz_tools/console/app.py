@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from waltz_admin.errors import AdminError
+from waltz_admin.reports import CLIENTS, LATENCY, LOCKS
 from waltz_client import WaltzClientError
 from waltz_client.errors import AppendError
 from waltz_runtime.http_guard import ConnectionGuard
@@ -25,6 +26,7 @@ from waltz_tools.console.collector import Collector, Observation
 from waltz_tools.console.records import MAX_PAGE, RecordReader, command
 from waltz_tools.console.safety import HEADERS, Sessions, why_host_refused, why_origin_refused
 from waltz_tools.console.settings import ConsoleSettings
+from waltz_tools.lock_names import MAX_NAMES, hashes_of
 
 MAX_STREAMS = 32
 BEAT_SECONDS = 5.0
@@ -77,6 +79,9 @@ class Console:
         add("/api/nodes", self._page("nodes", pages.nodes))
         add("/api/findings", self._page("findings", pages.findings))
         add("/api/changes", self._changes)
+        add("/api/locks", self._page("locks", pages.locks, LOCKS))
+        add("/api/clients", self._page("clients", pages.clients, CLIENTS))
+        add("/api/hashes", self._hashes)
         add("/api/records", self._records_page)
         add("/api/record", self._record)
         add("/api/follow", self._follow)
@@ -179,16 +184,16 @@ class Console:
             }
         )
 
-    async def _seen(self) -> Observation:
-        seen = await self._collector.fresh(FIRST_SECONDS)
+    async def _seen(self, part: int = LATENCY) -> Observation:
+        seen = await self._collector.fresh(FIRST_SECONDS, part)
         if seen is None:
             reason = self._collector.error or "the cluster was asked and did not answer yet"
             raise web.HTTPServiceUnavailable(reason=reason)
         return seen
 
-    def _page(self, name: str, render: Render) -> Handler:
+    def _page(self, name: str, render: Render, part: int = LATENCY) -> Handler:
         async def answer(request: web.Request) -> web.Response:
-            return self._rendered_page(name, await self._seen(), render)
+            return self._rendered_page(name, await self._seen(part), render)
 
         return answer
 
@@ -215,6 +220,11 @@ class Console:
         return self._rendered_page(
             "changes", await self._seen(), lambda seen: pages.moves(seen, list(collector.changes))
         )
+
+    async def _hashes(self, request: web.Request) -> web.Response:
+        """Name of a lock -> the hashes that it may have."""
+        names = request.query.getall("name", [])[:MAX_NAMES]
+        return _json({name: hashes_of(name) for name in names})
 
     async def _partition(self, request: web.Request) -> web.Response:
         seen = await self._seen()

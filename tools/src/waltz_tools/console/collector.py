@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.findings.finding import Finding
 from waltz_admin.findings.rules import find
+from waltz_admin.reports import LATENCY, ServerReport
+from waltz_protocol.types import Endpoint
 from waltz_tools.console.history import Change, Rates, changes, rates
+from waltz_tools.console.reports import NOTHING_SINCE, Since, since
 
 REST = 9
 """So the console takes a tenth of a core at most."""
@@ -46,6 +49,10 @@ class Observation:
     status: ClusterStatus
     findings: tuple[Finding, ...]
     rates: Rates
+    parts: int = 0
+    """Of the reports that were asked for."""
+    reports: tuple[ServerReport, ...] = ()
+    since: Since = NOTHING_SINCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,12 @@ class Point:
     at: float
     appends_per_second: float
     closed: int
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+
+
+AskReports = Callable[[Sequence[tuple[int, Endpoint]], int], Awaitable[Sequence[ServerReport]]]
+"""Of these servers (id and address), the sum of the parts that are wanted."""
 
 
 class Collector:
@@ -72,10 +85,13 @@ class Collector:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         work_clock: Callable[[], float],
+        report: AskReports | None = None,
     ) -> None:
         """Clocks in seconds: `clock` never goes back, `wall_clock` is Unix time, `work_clock` counts the time
         of the processor that this process took."""
         self._observe = observe
+        self._report = report
+        self._parts_until: dict[int, float] = {}
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._wall_clock = wall_clock
@@ -86,6 +102,7 @@ class Collector:
         self._hurry = asyncio.Event()
         """Somebody waits for an observation: the rest ends."""
         self._taken = 0.0
+        self._observing = False
         self.number = 0
         self.latest: Observation | None = None
         self.error = ""
@@ -93,9 +110,9 @@ class Collector:
         self.points: deque[Point] = deque(maxlen=MAX_POINTS)
         self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
 
-    def watch(self) -> None:
-        """Somebody watches now, and for a little while after this."""
-        self._until = self._clock() + LINGER_SECONDS
+    def watch(self, part: int = LATENCY) -> None:
+        """Somebody watches now, and for a little while after this; `part` of the servers' reports too."""
+        self._until = self._parts_until[part] = self._clock() + LINGER_SECONDS
         self._wanted.set()
 
     async def changed(self, number: int, timeout_seconds: float) -> bool:
@@ -108,13 +125,18 @@ class Collector:
             return False
         return True
 
-    async def fresh(self, timeout_seconds: float) -> Observation | None:
-        """An observation that is not from before nobody watched; None when there is none in time."""
+    async def fresh(self, timeout_seconds: float, part: int = LATENCY) -> Observation | None:
+        """An observation that is not from before nobody watched, nor from before somebody wanted this part;
+        None when there is none in time."""
         idle = self._clock() > self._until
         before = self.number
-        self.watch()
+        self.watch(part)
         if self.latest is None or idle:
             self._hurry.set()
+            await self.changed(before, timeout_seconds)
+        if self._report is not None and self.latest is not None and not self.latest.parts & part:
+            self._hurry.set()
+            before = self.number + self._observing  # one that has begun knows nothing of this part
             await self.changed(before, timeout_seconds)
         return self.latest
 
@@ -125,17 +147,37 @@ class Collector:
                 self._wanted.clear()
                 await self._wanted.wait()
             started, worked = self._clock(), self._work_clock()
+            self._observing = True
             try:
-                status = await self._observe()
+                status, parts, reports = await self._ask()
             except Exception as error:
                 if ending():
                     raise asyncio.CancelledError from error
                 self._failed(error)
             else:
-                self._took(status, started)
+                self._took(status, started, parts, reports)
+            self._observing = False
             self._announce()
             work = self._work_clock() - worked
             await self._rest(max(self._interval_seconds, min(REST * work, MAX_REST_SECONDS)))
+
+    async def _ask(self) -> tuple[ClusterStatus, int, tuple[ServerReport, ...]]:
+        """The state, and at the same time the reports of the servers that were there the last time."""
+        now = self._clock()
+        parts = sum(part for part, until in self._parts_until.items() if now <= until)
+        known = () if self.latest is None else self.latest.status.servers
+        servers = [(one.server_id, one.endpoint) for one in known if one.unreached is not None]
+        if self._report is None or not servers:
+            return await self._observe(), 0, ()
+        status, reports = await asyncio.gather(
+            self._observe(), self._report(servers, parts), return_exceptions=True
+        )
+        if isinstance(status, BaseException):
+            raise status
+        if isinstance(reports, BaseException):
+            _log.warning("no reports of the servers: %s", reports)
+            return status, parts, ()
+        return status, parts, tuple(reports)
 
     async def _rest(self, seconds: float) -> None:
         self._hurry.clear()
@@ -145,16 +187,22 @@ class Collector:
         except TimeoutError:
             return
 
-    def _took(self, status: ClusterStatus, started: float) -> None:
+    def _took(
+        self, status: ClusterStatus, started: float, parts: int, reports: tuple[ServerReport, ...]
+    ) -> None:
         now, at = self._clock(), self._wall_clock()
         before = None if self.latest is None else self.latest.status
         found = rates(before, status, now - self._taken)
+        then = () if self.latest is None else self.latest.reports
+        lately = since(then, reports, now - self._taken)
         self.changes.extend(changes(before, status, at))
         self._taken = now
         self.number += 1
-        self.latest = Observation(self.number, at, now - started, status, tuple(find(status)), found)
+        self.latest = Observation(
+            self.number, at, now - started, status, tuple(find(status)), found, parts, reports, lately
+        )
         closed = sum(not p.healthy for p in status.partitions)
-        self.points.append(Point(at, found.total, closed))
+        self.points.append(Point(at, found.total, closed, lately.p50_seconds, lately.p99_seconds))
         self.error, self.failing_since = "", None
 
     def _failed(self, error: Exception) -> None:

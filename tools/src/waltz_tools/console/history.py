@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
 from waltz_cluster.quorum import alike
@@ -19,6 +19,8 @@ class Change:
     text: str
     partitions: tuple[int, ...] = ()
     bad: bool = False
+    details: Mapping[int, str] = field(default_factory=dict)
+    """What there is to say of single partitions, where that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def changes(before: ClusterStatus | None, after: ClusterStatus, at: float) -> li
     return [
         *_members(before, after, at),
         *_grouped(at, "owner", {n.partition_id: text for o, n in pairs if (text := _moved(o, n))}),
-        *_grouped(at, "session", {n.partition_id: text for o, n in pairs if (text := _session(o, n))}),
+        *_sessions(at, pairs),
         *_grouped(at, "writes", {n.partition_id: text for o, n in pairs if (text := _writes(o, n))}),
         *_replicas(at, pairs),
     ]
@@ -94,10 +96,21 @@ def _moved(old: PartitionStatus, new: PartitionStatus) -> str:
     return f"assigned to {new.server}{came}"
 
 
+def _sessions(at: float, pairs: list[tuple[PartitionStatus, PartitionStatus]]) -> list[Change]:
+    """Of many partitions at once in one line, as with a server that went; the ids are those of one
+    partition."""
+    began = {n.partition_id: (o, n) for o, n in pairs if n.session_id not in (None, o.session_id)}
+    details = {number: _session(o, n) for number, (o, n) in began.items()}
+    found = _grouped(at, "session", dict.fromkeys(began, "a new store session began"))
+    return [replace(one, details=details) for one in found]
+
+
 def _session(old: PartitionStatus, new: PartitionStatus) -> str:
-    if new.session_id is None or old.session_id == new.session_id:
-        return ""
-    return "a new store session began"
+    """A session begins with a recovery, which ends when the partition takes writes."""
+    after = "the first one" if old.session_id is None else f"after session {old.session_id}"
+    by = "" if new.server is None else f", of {new.server}"
+    state = "" if new.healthy else "; its recovery is not complete"
+    return f"store session {new.session_id} began{by}, {after}{state}"
 
 
 def _writes(old: PartitionStatus, new: PartitionStatus) -> str:
@@ -157,3 +170,20 @@ def _came_and_went(
             text = "answers again" if new[name] else "does not answer"
             found.append(Change(at, kind, f"{what} {name} {text}", bad=not new[name]))
     return found
+
+
+def timeline(changes: Iterable[Change], number: int) -> list[Change]:
+    """What happened to one partition, the newest first; with how long it took no writes."""
+    found: list[Change] = []
+    closed_at: float | None = None
+    for one in changes:
+        if number not in one.partitions:
+            continue
+        text = one.details.get(number, one.text)
+        if one.kind == "writes":
+            if one.bad:
+                closed_at = one.at
+            elif closed_at is not None:
+                text, closed_at = f"{text}, after {one.at - closed_at:.1f} s without", None
+        found.append(replace(one, text=text))
+    return found[::-1]

@@ -11,8 +11,9 @@ from waltz_admin.findings.finding import Severity
 from waltz_cluster.quorum import id_ranges
 from waltz_cluster.replica_rules import Standing
 from waltz_tools.cli.explain import explanation_object, finding_object
+from waltz_tools.console import reports
 from waltz_tools.console.collector import Observation, Point
-from waltz_tools.console.history import Change, newest
+from waltz_tools.console.history import Change, newest, timeline
 
 Page = dict[str, object]
 _LATELY = 12
@@ -39,13 +40,17 @@ def overview(seen: Observation, points: Iterable[Point], changes: Sequence[Chang
             "full": sum(d.full for d in disks),
         },
         "appends_per_second": seen.rates.total,
+        "latency": reports.latency(seen.since),
         "transactions": sum(newest(p) + 1 for p in status.partitions),
         "log_bytes": _sum(d.log_bytes for d in disks),
         "growth_bytes_per_day": _sum(d.growth_bytes_per_day for d in disks),
         "days_to_full": min(days, default=None),
         "largest_lag": max(lags, default=None),
         "findings": [finding_object(one) for one in seen.findings],
-        "history": [[point.at, point.appends_per_second, point.closed] for point in points],
+        "history": [
+            [point.at, point.appends_per_second, point.closed, point.p50_seconds, point.p99_seconds]
+            for point in points
+        ],
         "changes": [change_object(one) for one in list(changes)[: -_LATELY - 1 : -1]],
     }
 
@@ -78,6 +83,7 @@ def _row(seen: Observation, partition: PartitionStatus) -> Page:
         "last": None if last < 0 else last,
         "lag": max((r.lag for r in partition.replicas if r.lag is not None), default=None),
         "rate": seen.rates.partitions.get(partition.partition_id),
+        "latency_seconds": seen.since.means.get(partition.partition_id),
         "problem": partition.problem,
     }
 
@@ -85,14 +91,15 @@ def _row(seen: Observation, partition: PartitionStatus) -> Page:
 def partition(seen: Observation, number: int, changes: Iterable[Change]) -> Page:
     """One partition, in the words of the findings. ValueError for one that is not there."""
     found = explanation_object(explain(seen.status, number, seen.findings))
-    timeline = [change_object(one) for one in changes if number in one.partitions]
     last = newest(seen.status.partitions[number])
     return {
         **found,
         "rate": seen.rates.partitions.get(number),
+        "latency_seconds": seen.since.means.get(number),
         "last": None if last < 0 else last,
         "changing": seen.status.partitions[number].changing,
-        "timeline": timeline[::-1],
+        "recorded_at": seen.status.partitions[number].recorded_at,
+        "timeline": [change_object(one) for one in timeline(changes, number)],
     }
 
 
@@ -196,3 +203,13 @@ def _copy(seen: Observation, partition: PartitionStatus, replica: Replica) -> Pa
         "done": done,
         "blocked_by": "" if partition.healthy else partition.problem,
     }
+
+
+def locks(seen: Observation) -> Page:
+    """Contended locks, who was refused for whom, who waits for whom."""
+    return reports.locks(seen.reports, seen.since)
+
+
+def clients(seen: Observation) -> Page:
+    """Who follows which partition, how far behind."""
+    return reports.clients(seen.reports)

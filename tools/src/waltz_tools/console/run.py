@@ -53,6 +53,7 @@ async def serving(config: Path, settings: ConsoleSettings) -> AsyncIterator[Cons
         clock=loop.time,
         wall_clock=time.time,
         work_clock=time.process_time,
+        report=source.reports,
     )
     records = RecordReader(lambda: WaltzClient.connect(config))
     listener = _bind(settings.host, settings.port)

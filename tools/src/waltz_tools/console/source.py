@@ -4,13 +4,21 @@ failure."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import UnreachableError
+from waltz_admin.reports import DOES_NOT_REPORT, ServerReport, read_reports
 from waltz_admin.status import read_status
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
+
+REPORT_SECONDS = 2.0
+"""For the report of a server: it must not hold up what is observed."""
+ASK_AGAIN_SECONDS = 600.0
+"""A server that has no such report: it writes a line into its log for each question."""
 
 
 class ClusterSource:
@@ -29,6 +37,8 @@ class ClusterSource:
         self._tls = tls
         self._question_seconds = question_seconds
         self._store: ZooKeeperStore | None = None
+        self._silent: dict[int, float] = {}
+        """Id of a server without such a report -> when it is asked again."""
 
     async def observe(self) -> ClusterStatus:
         """The state now. UnreachableError when ZooKeeper does not answer in time, and what it raises."""
@@ -47,6 +57,20 @@ class ClusterSource:
         except Exception:
             await self.close()  # the next question begins with a new connection
             raise
+
+    async def reports(self, servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
+        """What these servers report. One that has no such report is asked again after some minutes only, or
+        under its next id: a server that was replaced has another one."""
+        now = time.monotonic()
+        self._silent = {one: until for one, until in self._silent.items() if until > now}
+        asked = [one for one in servers if one[0] not in self._silent]
+        found = await read_reports(asked, parts, tls=self._tls, timeout_seconds=REPORT_SECONDS)
+        self._silent |= {one.server_id: now + ASK_AGAIN_SECONDS for one in found if one.silent}
+        left = {one: endpoint for one, endpoint in servers if one in self._silent}
+        known = {one.server_id for one in found}
+        return found + [
+            ServerReport(one, endpoint, DOES_NOT_REPORT) for one, endpoint in left.items() if one not in known
+        ]
 
     async def close(self) -> None:
         """End the connection; harmless when there is none."""

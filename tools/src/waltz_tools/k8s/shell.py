@@ -2,7 +2,9 @@
 as long as the command runs.
 
 The file is an annotation of the pod, which it sees as a file, so that the pod is all there is to remove. A
-pod that nobody removed ends after `LIFETIME_SECONDS`.
+pod that nobody removed ends after `LIFETIME_SECONDS`. As an administrator it has the operator's certificate,
+the only one that storage nodes take on their admin port, and the label of a copy job, which NetworkPolicies
+let through to that port.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from waltz_operator.api.security import TlsMode
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.resources.common import (
+    MIGRATION,
     TLS_DIRECTORY,
     container,
     pod_basics,
@@ -73,11 +76,17 @@ def _server_of_version(cluster: WaltzCluster) -> str:
 
 
 def client_keys(cluster: WaltzCluster) -> dict[str, object]:
-    """The configuration of a client in a pod that mounts the cluster's certificate."""
+    """The configuration of a client, and of the commands that administer, in a pod that mounts a
+    certificate."""
     common = common_keys(cluster, level=_level(cluster))
+    prefixes = ("client.ssl", "ssl")
     if cluster.spec.tls.mode is TlsMode.DISABLED:
-        return {**common, "client.ssl.enabled": False}
-    stores = {f"client.ssl.{store}.location": TLS_DIRECTORY for store in ("keyStore", "trustStore")}
+        return {**common, **{f"{prefix}.enabled": False for prefix in prefixes}}
+    stores = {
+        f"{prefix}.{store}.location": TLS_DIRECTORY
+        for prefix in prefixes
+        for store in ("keyStore", "trustStore")
+    }
     return {**common, **stores}
 
 
@@ -86,11 +95,13 @@ def _level(cluster: WaltzCluster) -> Level:
     return Level.parse(cluster.status.zookeeper.login)
 
 
-def _certificate(cluster: WaltzCluster, secret: str | None) -> str | None:
-    """Secret with a client's certificate; None without TLS. ToolError when only a person knows it."""
+def _certificate(cluster: WaltzCluster, secret: str | None, admin: bool) -> str | None:
+    """Secret with a client's certificate, or the operator's; None without TLS. ToolError when only a person
+    knows it."""
     if cluster.spec.tls.mode is TlsMode.DISABLED:
         return None
-    own = next((role.secret for role in topology.tls_roles(cluster) if role.role == "client"), None)
+    wanted = "operator" if admin else "client"
+    own = next((role.secret for role in topology.tls_roles(cluster) if role.role == wanted), None)
     if secret is None and own is None:
         raise ToolError(
             "certificates of this cluster are your own (tls.mode Secret): pass --secret NAME, a Secret with tls.crt, "
@@ -99,10 +110,12 @@ def _certificate(cluster: WaltzCluster, secret: str | None) -> str | None:
     return secret or own
 
 
-def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) -> dict[str, Any]:
+def shell_pod(
+    cluster: WaltzCluster, name: str, image: str, secret: str | None, *, admin: bool = False
+) -> dict[str, Any]:
     """The pod. It has none of the labels by which Services, budgets and the operator find pods."""
     parts = [scratch(), zookeeper_auth(cluster, _level(cluster))]
-    certificate = _certificate(cluster, secret)
+    certificate = _certificate(cluster, secret, admin)
     if certificate is not None:
         source = {"secretName": certificate, "defaultMode": FILE_MODE}
         mount = {"name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": True}
@@ -124,7 +137,7 @@ def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) 
             "labels": {
                 LABEL_NAME: "waltz",
                 LABEL_INSTANCE: cluster.metadata.name,
-                LABEL_COMPONENT: "client",
+                LABEL_COMPONENT: MIGRATION if admin else "client",
                 LABEL_CLIENT: "true",
             },
             "annotations": {ANNOTATION: yaml.safe_dump(client_keys(cluster), sort_keys=True)},
@@ -142,12 +155,18 @@ def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) 
 
 @asynccontextmanager
 async def opened(
-    session: Session, name: str, image: str | None, secret: str | None, timeout_seconds: float
+    session: Session,
+    name: str,
+    image: str | None,
+    secret: str | None,
+    timeout_seconds: float,
+    *,
+    admin: bool = False,
 ) -> AsyncIterator[str]:
     """A pod that is ready; removed afterwards, also when it never came up. ToolError, KubeError."""
     cluster = stored_cluster(await session.cluster(name))
     pod_name = f"{name}-shell-{secrets.token_hex(3)}"
-    body = shell_pod(cluster, pod_name, image_of(cluster, image), secret)
+    body = shell_pod(cluster, pod_name, image_of(cluster, image), secret, admin=admin)
     made = await session.kube.create(body)
     try:
         await _ready(session, pod_name, timeout_seconds)

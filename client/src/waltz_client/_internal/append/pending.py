@@ -28,6 +28,7 @@ class PendingAppend(MonitorEntry):
     """
 
     __slots__ = (
+        "called_at",
         "cause",
         "context",
         "detail",
@@ -52,10 +53,13 @@ class PendingAppend(MonitorEntry):
         partition_id: int,
         on_done: Callable[[PendingAppend], object],
         context: object = None,
+        called_at: float | None = None,
     ) -> None:
+        """`called_at`: when its caller began to wait, on the loop's clock; None: it did not wait."""
         self.partition_id = partition_id
         self.on_done = on_done
         self.context = context
+        self.called_at = called_at
         self.cause: Cause | None = None
         self.mark = -1
         self.tick = 0

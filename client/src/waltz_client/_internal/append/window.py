@@ -146,6 +146,9 @@ class AppendWindow:
         self._newest_size = handle.size
         self.monitor.register(handle)
         if self._observers is not None:
+            if handle.called_at is not None:
+                waited = asyncio.get_running_loop().time() - handle.called_at
+                self._observers.append_waited(handle.partition_id, waited)
             handle.sent = self._observers.append_sent(handle.partition_id, handle.size)
         if self.monitor.outstanding == 1:
             self._on_waiting()

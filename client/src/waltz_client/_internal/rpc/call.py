@@ -38,6 +38,10 @@ class AnswerSession(Protocol):
     calls: dict[tuple[int, int], PartitionCall]
     """The calls that wait for an answer, by partition and sequence number."""
 
+    def send_frame(self, frame: bytes) -> bool:
+        """Queue a whole frame; False when the connection is gone."""
+        ...
+
 
 class PartitionCall:
     """One data request (`transaction_id` set) or high-water mark request of one partition.
@@ -96,7 +100,11 @@ class PartitionCall:
                 extra={"partition": self.partition_id},
             )
 
-    # -- what a call for many transactions does otherwise (`range_call`) -----------------------------------
+    # -- what a call for many transactions does otherwise (`range_call`, `block_feed`) ---------------------
+
+    def takes(self, version: int) -> bool:
+        """Whether it can be sent with this version of the protocol; if not, it has ended."""
+        return True
 
     def request(self, session: AnswerSession, req_ids: ReqIdSource) -> bytes:
         """Register for the answer with a fresh request id; the frame to send."""

@@ -165,6 +165,8 @@ class RpcClient:
         if session is None or not session.ready:
             self._waiting.setdefault(call.partition_id, {})[call] = None
             return
+        if not call.takes(session.version):
+            return
         frame = call.request(session, self._req_ids.of(call.partition_id))
         call.session = session
         call.attempts += 1

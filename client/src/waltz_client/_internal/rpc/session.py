@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz_client._internal.rpc.block_feed import BLOCKS_SINCE, BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frames.blocks import FEED_BLOCK, parse_block
 from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_response
-from waltz_protocol.messages.client import HighWaterMarkResponse
+from waltz_protocol.messages.client import BlockFailure, HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
 
 
@@ -70,6 +72,12 @@ class RpcSession:
             if call is not None and not call.data_answered(response):
                 self.calls[key] = call
             return
+        if body[0] == FEED_BLOCK and channel.version >= BLOCKS_SINCE:
+            block = parse_block(body)
+            feed = self.calls.get((block.partition_id, block.seq_num))
+            if isinstance(feed, BlockFeed):
+                feed.block_received(block)
+            return
         message = CLIENT.decode(body, channel.version)
         req_id = getattr(message, "req_id", None)
         if req_id is None:
@@ -79,6 +87,11 @@ class RpcSession:
             if call is not None and call.transaction_id is None:
                 del self.calls[req_id.partition_id, req_id.seq_num]
                 call.answered(message.transaction_id, None)
+            return
+        if isinstance(message, BlockFailure):
+            feed = self.calls.pop((req_id.partition_id, req_id.seq_num), None)
+            if isinstance(feed, BlockFeed):
+                feed.failed(message.code, message.text or "no reason is given")
             return
         waiting = self.admin_calls.pop((req_id.partition_id, req_id.seq_num), None)
         if waiting is not None:

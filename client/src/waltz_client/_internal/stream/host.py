@@ -21,6 +21,10 @@ class ReaderHost(Protocol):
         """The server's high-water mark now (RPC)."""
         ...
 
+    def mark_named(self, partition_id: int, mark: int) -> None:
+        """A server has named this mark: the log reaches it."""
+        ...
+
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine that ends with the client."""
         ...
@@ -31,10 +35,6 @@ class PartitionHost(ReaderHost, Protocol):
 
     async def start_mark(self, partition_id: int) -> int:
         """Where the first mount begins. Raises while that cannot be known yet; asked again with back-off."""
-        ...
-
-    def mark_named(self, partition_id: int, mark: int) -> None:
-        """A server has named this mark: the log reaches it."""
         ...
 
     def need_ticks(self) -> None:

@@ -69,6 +69,19 @@ class FeedSource(Protocol):
         ...
 
 
+class BlockReader(Protocol):
+    """A reader that needs no mount: a feed of blocks."""
+
+    @property
+    def position(self) -> int | None:
+        """The last transaction covered."""
+        ...
+
+    def fail(self, error: WaltzClientError) -> None:
+        """End it with an error, after what is buffered."""
+        ...
+
+
 class Readers:
     """The cursors of one partition. Owner: the partition, on the loop.
 
@@ -82,6 +95,8 @@ class Readers:
         self.live: list[FeedCursor] = []
         self.backfills: list[FeedCursor] = []
         self.turn: list[FeedFields] = []
+        self.blocks: set[BlockReader] = set()
+        """Readers that need no mount."""
         self._all: list[FeedCursor] = []
         self._source = source
         self._host = host
@@ -105,11 +120,25 @@ class Readers:
         self._source.ask_if_pending()
         self._source.reconsider_reading()
 
-    def fail_all(self, error: Exception) -> None:
+    def fail_all(self, error: WaltzClientError) -> None:
         """End every reader with an error."""
         for cursor in list(self._all):
             self.remove(cursor)
             cursor.fail(error)
+        for feed in list(self.blocks):
+            self.blocks.discard(feed)
+            feed.fail(error)
+
+    def covered(self, feed: BlockReader, at_the_end: bool) -> None:
+        """A block has come. `at_the_end`: the first one, with nothing in it: the feed may be ahead."""
+        position = feed.position
+        if position is None:
+            return
+        if at_the_end and position > self._source.received:
+            where = f"place of a reader of partition {self.partition_id}"
+            self._host.spawn(self._check_ahead(feed), where)
+        else:
+            self._host.mark_named(self.partition_id, position)
 
     def mounted(self) -> None:
         """The partition is mounted: whoever is behind asks."""
@@ -139,7 +168,7 @@ class Readers:
             cursor.state = CursorState.BACKFILL
             self.backfills.append(cursor)
 
-    async def _check_ahead(self, cursor: FeedCursor) -> None:
+    async def _check_ahead(self, reader: FeedCursor | BlockReader) -> None:
         """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
         source = self._source
         while True:
@@ -154,14 +183,22 @@ class Readers:
                     extra={"partition": self.partition_id},
                 )
                 await asyncio.sleep(AHEAD_RETRY_SECONDS)
-            if cursor.state is CursorState.CLOSED or not source.active:
+            if self._has_left(reader) or not source.active:
                 return
-        if cursor.state is CursorState.CLOSED:
+        if self._has_left(reader):
             return
-        if cursor.tail is not None and cursor.tail > max(mark, source.received):
-            self.remove(cursor)
-            ends = f"the server's log ends at {mark}"
-            cursor.fail(ClientAheadError(self.partition_id, cursor.tail, ends))
+        place = reader.tail if isinstance(reader, FeedCursor) else reader.position
+        if place is not None and place > max(mark, source.received):
+            if isinstance(reader, FeedCursor):
+                self.remove(reader)
+            else:
+                self.blocks.discard(reader)
+            reader.fail(ClientAheadError(self.partition_id, place, f"the server's log ends at {mark}"))
+
+    def _has_left(self, reader: FeedCursor | BlockReader) -> bool:
+        if isinstance(reader, FeedCursor):
+            return reader.state is CursorState.CLOSED
+        return reader not in self.blocks
 
     def suspended(self, seq_num: int) -> None:
         """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
 from waltz_admin.findings.finding import Finding
+from waltz_admin.findings.placement import placement
 from waltz_cluster.quorum import quorum_of
 from waltz_cluster.replica_rules import Standing
 
@@ -33,7 +34,8 @@ class Vote:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """`verdict` is one sentence; `why` is the reason where the partition takes no writes or is not complete.
-    `findings` are those that concern the partition, its server or its replicas."""
+    `placement`: why this owner and these replicas, a sentence each. `findings` are those that concern the
+    partition, its server or its replicas."""
 
     partition_id: int
     takes_writes: bool
@@ -45,6 +47,7 @@ class Explanation:
     session_id: int | None
     needed: int
     votes: tuple[Vote, ...]
+    placement: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
@@ -66,6 +69,7 @@ def explain(status: ClusterStatus, partition_id: int, findings: Sequence[Finding
         partition.session_id,
         quorum_of(len(partition.replicas)),
         tuple(map(_vote, partition.replicas)),
+        tuple(placement(status, partition)),
         tuple(one for one in findings if _concerns(one, partition)),
     )
 

@@ -22,7 +22,7 @@ class Rule:
     """One thing that can be wrong. `name` never changes: documents, programs and links use it.
 
     `health`: the state in which a server's /health shows the same partitions, where it does. `alerts`: the
-    alert rules of manifests/monitoring that fire for the same fact.
+    alert rules of manifests/monitoring that fire for the same fact; `no_alert`: why there is none.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Rule:
     meaning: str
     health: str = ""
     alerts: tuple[str, ...] = ()
+    no_alert: str = ""
 
 
 @dataclass(frozen=True, slots=True)

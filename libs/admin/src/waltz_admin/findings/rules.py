@@ -53,9 +53,17 @@ NOT_OPEN = Rule(
     health="recovering",
     alerts=("WaltzPartitionUnavailable",),
 )
-NO_REPLICA = Rule("no-replica", Severity.STOPPED, "No storage node is assigned to the partition.")
+NO_REPLICA = Rule(
+    "no-replica",
+    Severity.STOPPED,
+    "No storage node is assigned to the partition.",
+    alerts=("WaltzPartitionUnavailable",),
+)
 NODE_SILENT = Rule(
-    "node-silent", Severity.REDUCED, "A storage node does not answer.", alerts=("WaltzNodeUnreachable",)
+    "node-silent",
+    Severity.REDUCED,
+    "A storage node does not answer.",
+    alerts=("WaltzProcessDown", "WaltzNodeUnreachable"),
 )
 DISK_FULL = Rule(
     "disk-full",
@@ -73,16 +81,25 @@ SERVER_SILENT = Rule(
     "server-silent",
     Severity.REDUCED,
     "A registered server does not answer.",
-    alerts=("WaltzNodeUnreachable",),
+    alerts=("WaltzProcessDown", "WaltzNodeUnreachable"),
 )
 SERVER_CUT_OFF = Rule(
-    "server-cut-off", Severity.REDUCED, "A server does not reach a storage node that answers us."
+    "server-cut-off",
+    Severity.REDUCED,
+    "A server does not reach a storage node that answers us.",
+    alerts=("WaltzReplicaBehind", "WaltzReplicaLagging"),
 )
 REPLICA_CHANGE = Rule(
-    "replica-change", Severity.REDUCED, "A change of a partition's replicas is not complete."
+    "replica-change",
+    Severity.REDUCED,
+    "A change of a partition's replicas is not complete.",
+    no_alert="somebody is at it; what stays behind is WaltzReplicaBehind",
 )
 REPLICA_UNASSIGNED = Rule(
-    "replica-unassigned", Severity.REDUCED, "A node lacks a partition that ZooKeeper assigns to it."
+    "replica-unassigned",
+    Severity.REDUCED,
+    "A node lacks a partition that ZooKeeper assigns to it.",
+    alerts=("WaltzReplicaBehind",),
 )
 REPLICA_SET_BACK = Rule(
     "replica-set-back",
@@ -108,7 +125,12 @@ REPLICA_INCOMPLETE = Rule(
     "A replica takes part and does not show its record at the low-water mark.",
     alerts=("WaltzReplicaBehind",),
 )
-NOT_STARTED = Rule("not-started", Severity.STOPPED, "The partition never had a store session.")
+NOT_STARTED = Rule(
+    "not-started",
+    Severity.STOPPED,
+    "The partition never had a store session.",
+    alerts=("WaltzPartitionUnavailable", "WaltzPartitionUnowned"),
+)
 
 RULES = (
     NO_SERVER, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN, NO_REPLICA, NODE_SILENT, DISK_FULL,

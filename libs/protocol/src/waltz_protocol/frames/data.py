@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import Magic
+from waltz_protocol.frames.blocks import data_parts
 from waltz_protocol.messages.client import TransactionDataRequest, TransactionDataResponse
 
 TRANSACTION_DATA_RESPONSE = TransactionDataResponse.TYPE
@@ -21,7 +22,6 @@ _DATA_REQUEST_BODY_BYTES = 25
 _RESPONSE_HEAD = struct.Struct(">iiiiqbi")  # ReqId, transaction id, whether there is data, length
 _RESPONSE_HEAD_BYTES = 1 + _RESPONSE_HEAD.size
 _RESPONSE_FRAME = struct.Struct(">bhib16sq?")  # up to where the length begins
-_TAIL_HEADER_BYTES = 4
 _I32 = struct.Struct(">i")
 
 
@@ -42,14 +42,16 @@ def pack_data_request(
     )
 
 
-def data_response(version: int, req_id: bytes, transaction_id: int, tail: bytes) -> tuple[bytes, memoryview]:
-    """TRANSACTION_DATA_RESPONSE as (head, rest); `tail` is i32 header | i32 length | data | i32 crc, sent
-    from byte 4."""
-    size = _RESPONSE_HEAD_BYTES - 4 + len(tail) - _TAIL_HEADER_BYTES
+def data_response(
+    version: int, req_id: bytes, transaction_id: int, record: bytes
+) -> tuple[bytes, bytes, memoryview, bytes]:
+    """TRANSACTION_DATA_RESPONSE in parts, with the data of a stored record (see `blocks`)."""
+    length, data, checksum = data_parts(record)
+    size = _RESPONSE_HEAD_BYTES + len(data) + len(checksum)
     head = _RESPONSE_FRAME.pack(
         _MAGIC, version, size, TRANSACTION_DATA_RESPONSE, req_id, transaction_id, True
     )
-    return head, memoryview(tail)[_TAIL_HEADER_BYTES:]
+    return head, length, data, checksum
 
 
 def data_failure(version: int, req_id: bytes, transaction_id: int, text: str) -> bytes:

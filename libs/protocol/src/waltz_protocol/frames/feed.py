@@ -17,6 +17,7 @@ FRAME_BYTES = 36
 FEED_DATA_BODY_BYTES = FRAME_BYTES - 7
 
 _FRAME = struct.Struct(">bhib16sqi")
+_CLIENT_ID = struct.Struct(">i")
 _HEAD = struct.pack(">bhib", Magic.CLIENT, 4, FEED_DATA_BODY_BYTES, FEED_DATA)
 """Of every frame of version 4; behind it ReqId, transaction id, header."""
 
@@ -39,6 +40,12 @@ def pack_feed_frame(req_id: bytes, transaction_id: int, header: int, version: in
 def frame_of_entry(req_id: bytes, transaction_id: int, tail: bytes) -> bytes:
     """The version 4 frame of an entry just committed (`tail` starts with the i32 header)."""
     return b"".join((_HEAD, req_id, transaction_id.to_bytes(8, "big"), tail[:4]))
+
+
+def client_of_frame(frame: bytes | memoryview) -> int:
+    """The client id in a feed frame: who appended the transaction."""
+    client_id: int = _CLIENT_ID.unpack_from(frame, 8)[0]
+    return client_id
 
 
 def frames_of_records(records: Iterable[bytes]) -> bytes:

@@ -19,7 +19,10 @@ from waltz_protocol.messages.fields import (
     Long,
     Message,
     Octets,
+    Ranges,
+    Rest,
     Since,
+    Text,
     TextBoolMap,
     Wire,
     WireReqId,
@@ -318,6 +321,103 @@ class ServerPartitionsHealthStatResponse:
     health: IntBoolMap
 
 
+@dataclass(frozen=True, slots=True)
+class BlockFeedRequest:
+    """Open a feed of blocks after a transaction (-2: after the last one), up to `until` (-1: without end)."""
+
+    TYPE: ClassVar[int] = 32
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    after: Long
+    until: Long
+    credit_transactions: Int
+    credit_bytes: Long
+    flags: Int
+    headers: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBlock:
+    """Transactions `first` to `last`, `count` of which are in it, as stored records back to back."""
+
+    TYPE: ClassVar[int] = 33
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    first: Long
+    last: Long
+    count: Int
+    flags: Int
+    records: Rest
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCredit:
+    """More credit for an open feed of blocks."""
+
+    TYPE: ClassVar[int] = 34
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    transactions: Int
+    size_bytes: Long
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFeedEnd:
+    """The client has no use for a feed of blocks any longer; it has no answer."""
+
+    TYPE: ClassVar[int] = 35
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFailure:
+    """A feed of blocks is over, with a code and a sentence."""
+
+    TYPE: ClassVar[int] = 36
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    code: Int
+    text: Text
+
+
+FROM_THE_END = -2
+"""`BlockFeedRequest.after`: whatever the last committed transaction is."""
+WITHOUT_END = -1
+"""`BlockFeedRequest.until`."""
+
+
+class BlockFailureCode(IntEnum):
+    """Why a feed of blocks is over. All but `TOO_MANY_FEEDS` and `WRONG_REQUEST` are worth another try."""
+
+    NOT_SERVED = 1
+    READ_FAILED = 2
+    TOO_MANY_FEEDS = 3
+    WRONG_REQUEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReportRequest:
+    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
+
+    Not in release 0.13.2, whose servers close the connection."""
+
+    TYPE: ClassVar[int] = 120
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    parts: Int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReportResponse:
+    """The report as JSON text."""
+
+    TYPE: ClassVar[int] = 121
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    json: Text
+
+
 MESSAGES: tuple[type[Message], ...] = (
     MountRequest,
     MountResponse,
@@ -342,4 +442,11 @@ MESSAGES: tuple[type[Message], ...] = (
     RemovePreferredPartitionResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    BlockFeedRequest,
+    FeedBlock,
+    BlockCredit,
+    BlockFeedEnd,
+    BlockFailure,
+    ServerReportRequest,
+    ServerReportResponse,
 )

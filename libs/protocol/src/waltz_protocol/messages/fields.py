@@ -186,6 +186,26 @@ def _read_rpc_error(r: Reader, _version: int) -> RpcError:
     return RpcError(message, tuple([_read_stack_element(r) for _ in range(r.count(16))]))
 
 
+MAX_RANGES = 64
+"""In one list of ranges."""
+
+
+def _write_ranges(w: Writer, values: tuple[tuple[int, int], ...], _version: int) -> None:
+    if len(values) > MAX_RANGES:
+        raise EncodeError(f"a list of {len(values)} ranges, more than {MAX_RANGES}")
+    w.i32(len(values))
+    for first, last in values:
+        w.i32(first)
+        w.i32(last)
+
+
+def _read_ranges(r: Reader, _version: int) -> tuple[tuple[int, int], ...]:
+    count = r.count(8)
+    if count > MAX_RANGES:
+        raise ProtocolError(f"a list of {count} ranges, more than {MAX_RANGES}")
+    return tuple([(r.i32(), r.i32()) for _ in range(count)])
+
+
 Int = Annotated[int, Wire(lambda w, v, _: w.i32(v), lambda r, _: r.i32())]
 Long = Annotated[int, Wire(lambda w, v, _: w.i64(v), lambda r, _: r.i64())]
 Bool = Annotated[bool, Wire(lambda w, v, _: w.boolean(v), lambda r, _: r.boolean())]
@@ -195,6 +215,10 @@ Ints = Annotated[tuple[int, ...] | None, Wire(lambda w, v, _: w.i32_array(v), la
 """A nullable i32 array (null = count -1)."""
 IntList = Annotated[tuple[int, ...], Wire(_write_int_list, _read_int_list)]
 """The same bytes, but null is not allowed."""
+Ranges = Annotated[tuple[tuple[int, int], ...], Wire(_write_ranges, _read_ranges)]
+"""Pairs of the first and the last number of a range."""
+Rest = Annotated[bytes, Wire(lambda w, v, _: w.raw(v), lambda r, _: bytes(r.raw(len(r.buf) - r.offset)))]
+"""The bytes up to the end of the body."""
 Key = Annotated[UUID, Wire(lambda w, v, _: w.uuid(v), lambda r, _: r.uuid())]
 WireReqId = Annotated[ReqId, Wire(_write_req_id, _read_req_id)]
 TextBoolMap = Annotated[Mapping[str, bool], Wire(_write_text_map, _read_text_map)]

@@ -25,7 +25,7 @@ _UNDER_WAY = frozenset({MigrationPhase.RUNNING, MigrationPhase.CANCELLING})
 def cluster_events(
     about: ObjectKey, last: WaltzClusterStatus, status: WaltzClusterStatus
 ) -> Iterator[EmitEvent]:
-    """Available lost and back, what became invalid or broke, what was scaled."""
+    """Available lost and back, what became invalid or broke, a pause and its end, what was scaled."""
     now = {one.type: one for one in status.conditions}
     before = {one.type: one for one in last.conditions}
     if ConditionType.AVAILABLE in now:
@@ -37,8 +37,17 @@ def cluster_events(
         loud = kind is ConditionType.VALID or one.reason in LOUD
         if (one.status == bad and loud) or one.reason == Reason.UNKNOWN_FIELDS:
             yield EmitEvent(about, one.reason, one.message, "Warning", one.last_transition_time)
+    yield from _paused(about, before.get(ConditionType.PAUSED), now.get(ConditionType.PAUSED))
     if last.conditions:
         yield from _scaled(about, last, status)
+
+
+def _paused(about: ObjectKey, was: Condition | None, one: Condition | None) -> Iterator[EmitEvent]:
+    """A pause that somebody has forgotten is found by who asks why nothing happens."""
+    if one is None or one.status == (was.status if was is not None else "False"):
+        return
+    text = one.message if one.status == "True" else "no longer paused"
+    yield EmitEvent(about, Reason.PAUSED.value, text, at=one.last_transition_time)
 
 
 def _available(about: ObjectKey, was: Condition | None, one: Condition) -> Iterator[EmitEvent]:

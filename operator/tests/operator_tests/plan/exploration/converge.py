@@ -9,7 +9,7 @@ from waltz_operator.model.task import Task, TaskKind
 
 from . import nature
 from .hands import Refused, carry_out
-from .invariants import Violation, judge
+from .invariants import Violation, judge, servers_in_turn
 from .operator_turn import cluster_pass, task_pass
 from .scenario import Scenario, empty
 from .world import READY, UNFIT, Luck, Replica, Universe, World, connect, up
@@ -32,6 +32,7 @@ def one_pass(world: World, universe: Universe) -> World:
             except Refused:
                 break
             judge(world, after, universe, action)
+            servers_in_turn(world, after, universe, action)
             world = after
     return world
 
@@ -150,13 +151,16 @@ def _check_as_asked(world: World, universe: Universe) -> None:
 
 
 def _pods(world: World, universe: Universe, wanted: frozenset[int]) -> list[str]:
-    template = universe.spec(world).template
+    """All run, and what may be restarted has the template that is wanted."""
+    spec = universe.spec(world)
     wrong = [
         node
         for node in wanted
-        if (pod := world.pods[node]) is None or (pod.phase, pod.template) != (READY, template)
+        if (pod := world.pods[node]) is None
+        or pod.phase != READY
+        or (pod.template != spec.template and not spec.closed and node not in spec.refused)
     ]
-    if world.servers != template:
+    if world.servers is None or (world.servers != spec.template and not spec.closed):
         wrong.append(-1)
     return [f"not as wanted: pods of {wrong}"] if wrong else []
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from waltz_operator.model import actions as do
 from waltz_operator.model.desired import Memory
+from waltz_operator.model.rendered import template_hash_of
 from waltz_operator.model.task import Task
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Denied, may_change
@@ -82,8 +83,10 @@ def carry_out(world: World, universe: Universe, action: Write, spec: int) -> Wor
             return _on_node(world, universe, action)
         case do.StartCopyJob() | do.DeleteJob():
             return _job(world, action)
+        case do.CopyPartition():
+            return _copy(world, action)
         case _:
-            return _kubernetes(world, action)
+            return _kubernetes(world, universe, action)
 
 
 def _unregister(world: World, node: int) -> World:
@@ -146,21 +149,35 @@ def _job(world: World, action: do.StartCopyJob | do.DeleteJob) -> World:
     return world._replace(jobs=tuple(sorted((*world.jobs, job))))
 
 
-def _kubernetes(world: World, action: Write) -> World:
+def _copy(world: World, action: do.CopyPartition) -> World:
+    """At once, and compared."""
+    row, node = world.data[action.partition], number(action.target)
+    source, target = row[number(action.source)], row[node]
+    _check(up(world, number(action.source)) and up(world, node))
+    if not isinstance(source, Replica) or not isinstance(target, Replica) or target.available:
+        raise Refused
+    filled = target._replace(length=source.mark, mark=source.mark, compared=True)
+    return world._replace(data=put(world.data, action.partition, put(row, node, filled)))
+
+
+def _kubernetes(world: World, universe: Universe, action: Write) -> World:
     match action:
         case do.ApplyObject():
             kind, name = action.key
             if kind == "Deployment":
-                return world._replace(servers=str(action.body["template"]))
+                found = template_hash_of(action.body)
+                rolling = world.rolling or world.servers not in (None, found)
+                return world._replace(servers=found, rolling=rolling)
             node = int(name.removeprefix("data-").removesuffix("-0")[1:])
             if kind == "StatefulSet":
+                _check(node not in universe.spec(world).refused)
                 return world._replace(sets=put(world.sets, node, str(action.body["template"])))
             _check(world.claims[node] is None)
             return world._replace(claims=put(world.claims, node, 1))
         case do.DeleteObject():
             if action.key.kind == "Deployment":
                 _check(world.servers is not None)
-                return world._replace(servers=None)
+                return world._replace(servers=None, rolling=False)
             node = int(action.key.name[1:])
             _check(world.sets[node] is not None)
             return world._replace(sets=put(world.sets, node, None))

@@ -6,7 +6,7 @@ from waltz_operator.model import actions as do
 
 from .hands import Remember, Write
 from .nature import can_serve, reachable, resolve
-from .world import KEY, READY, Replica, Universe, World, number, up
+from .world import DELETING, KEY, READY, STUCK, Replica, Universe, World, number, up
 
 
 class Violation(AssertionError):
@@ -24,6 +24,7 @@ def judge(before: World, after: World, universe: Universe, action: Write) -> Non
     match action:
         case do.DeletePod():
             _one_down(before, after, action)
+            _storage_in_turn(before, universe, action)
         case do.RemoveOnNode():
             _last_copy(before, action.partition, number(action.node), action)
         case do.DeletePVC():
@@ -73,6 +74,36 @@ def _quorum(before: World, after: World, action: Write) -> None:
 def _one_down(before: World, after: World, action: do.DeletePod) -> None:
     if up(before, int(action.name.removesuffix("-0")[1:])):
         _must(len(after.downed) <= 1, f"a second storage node was taken down: {action.line}")
+
+
+def _storage_in_turn(before: World, universe: Universe, action: do.DeletePod) -> None:
+    """A pod that runs is restarted in the window, and behind the servers on the way back."""
+    pod, spec = before.pods[int(action.name.removesuffix("-0")[1:])], universe.spec(before)
+    if pod is None or pod.phase in (STUCK, DELETING) or spec.deleting:
+        return
+    _must(not spec.closed, f"outside the window: {action.line}")
+    ahead = before.rolling or before.servers not in (None, spec.template)
+    _must(not (spec.down and ahead), f"a storage node went back before the servers: {action.line}")
+
+
+def servers_in_turn(before: World, after: World, universe: Universe, action: Write) -> None:
+    """Of a pass in which nothing moved: servers are restarted in the window, and behind the storage nodes when
+    these are well and can follow. A write that was planned before a person's change, or before a node came
+    back, may come too early; that harms nobody."""
+    if not isinstance(action, do.ApplyObject) or before.servers in (None, after.servers):
+        return
+    spec = universe.spec(before)
+    _must(not spec.closed, f"servers outside the window: {action.line}")
+    pods = [before.pods[node] for node in spec.nodes]
+    if spec.down or spec.refused or before.rolling or any(pod is None or pod.phase != READY for pod in pods):
+        return
+    well = all(
+        meta is not None
+        and {one.node for one in meta.replicas if one.closing is None} == held == reachable(before, partition)
+        for partition, (meta, held) in enumerate(zip(before.meta, before.assigned, strict=True))
+    )
+    behind = any(pod is not None and pod.template != spec.template for pod in pods)
+    _must(not (well and behind), f"servers before the storage nodes: {action.line}")
 
 
 def _last_copy(before: World, partition: int, node: int, action: do.Action) -> None:

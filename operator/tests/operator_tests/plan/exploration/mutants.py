@@ -133,6 +133,35 @@ MUTANTS = {
         ),
         "never verified",
     ),
+    "small_copy_is_not_made": Planted(
+        "only a verified copy is assigned",
+        "drain two partitions at a time",
+        (
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)\n",
+                "        return Step(MoveState.TARGET_OFFLINE, (online, assign), message=gate.proof)\n",
+            ),
+        ),
+        "never verified",
+    ),
+    "small_copy_that_is_found_online_counts_as_verified": Planted(
+        "only a verified copy is assigned",
+        "exchange a group",
+        (
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "(copy, online, assign), message",
+                "(online, copy, assign), message",
+            ),
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "    if replica.available:\n        offline = ",
+                "    if replica.available:\n        return None\n        offline = ",
+            ),
+        ),
+        "never verified",
+    ),
     "verified_though_the_disk_was_lost_since": Planted(
         "what was verified must still be there",
         "lose a disk while changing",
@@ -278,6 +307,102 @@ MUTANTS = {
                 "    return node in facts.holders(move.partition)\n",
             ),
         ),
+    ),
+    "restarts_outside_the_window": Planted(
+        "a pod that runs is restarted in the window only",
+        "restarts wait for a window",
+        (
+            (
+                f"{_OPERATOR}/plan/restarts.py",
+                "        if facts.restarts_wait and not one.pod.stuck:\n",
+                "        if facts.restarts_wait and one.pod.stuck:\n",
+            ),
+        ),
+        "outside the window",
+    ),
+    "servers_roll_outside_the_window": Planted(
+        "servers keep their template until the window opens",
+        "restarts wait for a window",
+        (
+            (
+                f"{_OPERATOR}/plan/objects.py",
+                "live is not None and _servers_wait(facts, kube):\n",
+                "live is not None and one.key.name in held:\n",
+            ),
+        ),
+        "servers outside the window",
+    ),
+    "what_cannot_run_waits_for_the_window": Planted(
+        "a pod that cannot run waits for no window",
+        "restarts wait for a window",
+        (
+            (
+                f"{_OPERATOR}/plan/restarts.py",
+                "        if facts.restarts_wait and not one.pod.stuck:\n",
+                "        if facts.restarts_wait:\n",
+            ),
+        ),
+        "not as wanted: pods of",
+    ),
+    "storage_goes_back_before_the_servers": Planted(
+        "on the way back who asks goes before who answers",
+        "back to an earlier release",
+        (
+            (
+                f"{_OPERATOR}/plan/restarts.py",
+                "        if facts.version.down and not one.pod.stuck and not servers_done(kube, objects):\n",
+                "        if facts.version.down and one.pod.stuck and not servers_done(kube, objects):\n",
+            ),
+        ),
+        "went back before the servers",
+    ),
+    "servers_and_storage_wait_for_each_other": Planted(
+        "on the way back servers do not wait for the storage nodes that wait for them",
+        "back to an earlier release",
+        (
+            (
+                f"{_OPERATOR}/plan/objects.py",
+                "or not storage_busy or facts.version.down:\n",
+                "or not storage_busy:\n",
+            ),
+        ),
+        "not as wanted",
+    ),
+    "servers_go_up_before_the_storage_nodes": Planted(
+        "who answers is upgraded before who asks",
+        "back to an earlier release",
+        (
+            (
+                f"{_OPERATOR}/plan/objects.py",
+                "or not storage_busy or facts.version.down:\n",
+                "or storage_busy or not facts.version.down:\n",
+            ),
+        ),
+        "before the storage nodes",
+    ),
+    "what_was_refused_is_asked_again": Planted(
+        "an object that the API server refuses is not asked for in every pass",
+        "a StatefulSet is refused",
+        (
+            (
+                f"{_OPERATOR}/plan/objects.py",
+                "        if not why or one.key in held or _cannot_grow(kube, one, decision):\n",
+                "        if not why or _cannot_grow(kube, one, decision):\n",
+            ),
+        ),
+        "something to write",
+    ),
+    "a_refused_node_holds_up_the_servers": Planted(
+        "what does not depend on a refused object is done",
+        "a StatefulSet is refused",
+        (
+            (
+                f"{_OPERATOR}/plan/cluster.py",
+                "    restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]\n",
+                "    restarts = due(facts, kube, objects)\n",
+            ),
+        ),
+        "not as wanted",
     ),
 }
 

@@ -292,6 +292,8 @@ def progress(world: World, universe: Universe) -> Iterator[World]:
     yield from pod_steps(world, universe)
     yield from job_steps(world)
     yield from session_steps(world)
+    if world.rolling:
+        yield world._replace(rolling=False)
 
 
 def peaceful(world: World, universe: Universe) -> Iterator[World]:

@@ -11,7 +11,7 @@ from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.migration import decide_task
 
 from .hands import Remember, RememberTask, Write
-from .world import CLEAR, Luck, Sight, Universe, World, facts_in, old_facts, rendered_objects
+from .world import CLEAR, Luck, Sight, Universe, World, facts_in, old_facts, rejections, rendered_objects
 
 
 @lru_cache(maxsize=50_000)
@@ -31,7 +31,8 @@ def old_cluster_pass(world: World, old: World, universe: Universe) -> tuple[Writ
 
 def _cluster(world: World, universe: Universe, facts: Facts) -> tuple[Write, ...]:
     deleting = facts.desired.deleting
-    decision = decide(facts, () if deleting else rendered_objects(universe, universe.spec(world)))
+    objects = () if deleting else rendered_objects(universe, universe.spec(world))
+    decision = decide(facts, objects, rejections(world, universe))
     writes: list[Write] = list(decision.actions)
     if decision.memory != world.memory:
         writes.append(Remember(world.memory, world.spec, decision.memory))

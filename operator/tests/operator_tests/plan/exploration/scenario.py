@@ -102,7 +102,7 @@ def scenarios() -> tuple[Scenario, ...]:
         ),
         Scenario(
             "exchange a group",
-            Universe(_FOUR, 1, (three, Spec((1, 2, 3)))),
+            Universe(_FOUR, 1, (three, Spec((1, 2, 3))), small=True),
             {0: (1,), 1: (0,)},
             Luck(crashes=1, jobs=1, changes=2),
         ),
@@ -117,6 +117,34 @@ def scenarios() -> tuple[Scenario, ...]:
             Universe(_THREE, 2, (three, Spec((0, 1, 2), BESIDE), Spec((0, 1, 2), "t2"))),
             {0: (1,), 1: (2, 0), 2: (1,)},
             Luck(crashes=1, changes=2),
+        ),
+        Scenario(
+            "restarts wait for a window",
+            Universe(
+                _THREE,
+                1,
+                (
+                    three,
+                    Spec((0, 1, 2), "t2", closed=True),
+                    Spec((0, 1, 2), "t2"),
+                    Spec((0, 1, 2), "bad"),
+                    Spec((0, 1, 2), closed=True),
+                ),
+            ),
+            {0: (1, 3), 1: (2, 4), 2: (4,), 3: (4,), 4: (2, 0)},
+            Luck(crashes=1, changes=3),
+        ),
+        Scenario(
+            "back to an earlier release",
+            Universe(_THREE, 1, (three, Spec((0, 1, 2), "t2"), Spec((0, 1, 2), down=True))),
+            {0: (1,), 1: (2,), 2: (1,)},
+            Luck(crashes=1, changes=3),
+        ),
+        Scenario(
+            "a StatefulSet is refused",
+            Universe(_THREE, 1, (three, Spec((0, 1, 2), "t2", refused=(1,)), Spec((0, 1, 2), "t2"))),
+            {0: (1,), 1: (2, 0), 2: (1,)},
+            Luck(crashes=1, disks=1, changes=3),
         ),
         Scenario(
             "roll two nodes a group",
@@ -139,21 +167,21 @@ def scenarios() -> tuple[Scenario, ...]:
         ),
         Scenario(
             "drain two partitions at a time",
-            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3))), small=True),
             {0: (1,), 1: (0,)},
             Luck(crashes=1, jobs=1, changes=1, disks=1),
             task=_task(TaskKind.DRAIN, source=connect(0), parallel=2),
         ),
         Scenario(
             "give a drain up",
-            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3))), small=True),
             {0: (1,), 1: (0,)},
             Luck(crashes=1, jobs=1, changes=1, deadlines=2),
             task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60, parallel=2),
         ),
         Scenario(
             "take a node out of its group",
-            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3), reclaim_delete=True))),
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3), reclaim_delete=True)), small=True),
             {0: (1,), 1: (0,)},
             Luck(crashes=1, jobs=1, changes=2),
         ),
@@ -172,7 +200,7 @@ def scenarios() -> tuple[Scenario, ...]:
         ),
         Scenario(
             "lose a disk while draining",
-            Universe(_SPARE, 1, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            Universe(_SPARE, 1, (Spec((0, 1, 2, 3)), Spec((1, 2, 3))), small=True),
             {0: (1,), 1: (0,)},
             Luck(disks=1, changes=1),
             task=_task(TaskKind.DRAIN, source=connect(0)),

@@ -7,6 +7,7 @@ template.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from typing import NamedTuple
 from waltz_admin.found_tree import NoTree
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_operator.api.metadata import TEMPLATE, TEMPLATE_HASH
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, created_key
 from waltz_operator.model.facts import Facts, placement_of
-from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.rendered import Rendered, rendered
 from waltz_operator.model.snapshot import (
     DeploymentView,
     JobView,
@@ -28,11 +30,14 @@ from waltz_operator.model.snapshot import (
     ObjectView,
     PodView,
     PVCView,
+    Rejection,
     StatefulSetView,
     TreeView,
     Unknown,
 )
 from waltz_operator.model.task import Task
+from waltz_operator.model.versions import VersionPlan
+from waltz_operator.plan.move_steps import SMALL_COPY_BYTES
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
 KEY = created_key("uid-of-the-cluster")
@@ -47,12 +52,17 @@ UNFIT = (BAD, BESIDE)
 
 
 class Spec(NamedTuple):
-    """What a person wants: which nodes of the universe, which pod template."""
+    """What a person wants: which nodes of the universe, which pod template. `closed`: restarts wait for a
+    window. `down`: the template is of an earlier release than what may run. `refused`: nodes whose
+    StatefulSet the API server does not take as it is to be."""
 
     nodes: tuple[int, ...]
     template: str = "t1"
     reclaim_delete: bool = False
     deleting: bool = False
+    closed: bool = False
+    down: bool = False
+    refused: tuple[int, ...] = ()
 
 
 class Replica(NamedTuple):
@@ -114,7 +124,8 @@ class Luck(NamedTuple):
 
 class World(NamedTuple):
     """Everything. `data[p][n]`: None, OFF (not assigned on the node, flag off) or a Replica. `downed`:
-    ready nodes that the operator took down and that are not back."""
+    ready nodes that the operator took down and that are not back. `rolling`: some servers still have the
+    template of before."""
 
     spec: int
     memory: Memory
@@ -132,6 +143,7 @@ class World(NamedTuple):
     jobs: tuple[Job, ...]
     luck: Luck
     downed: frozenset[int] = frozenset()
+    rolling: bool = False
 
 
 def put(values: tuple[object, ...], index: int, value: object) -> tuple:  # type: ignore[type-arg]
@@ -145,6 +157,8 @@ class Universe(NamedTuple):
     groups: tuple[str, ...]
     partitions: int
     specs: tuple[Spec, ...]
+    small: bool = False
+    """Whether copies are so small that the operator makes them itself."""
 
     def spec(self, world: World) -> Spec:
         return self.specs[world.spec]
@@ -216,15 +230,27 @@ def rendered_objects(universe: Universe, spec: Spec) -> tuple[Rendered, ...]:
                 spec.template,
             )
         )
-    found.append(
-        Rendered(
-            ObjectKey("Deployment", "c-server"),
-            {"template": spec.template},
-            f"set-{spec.template}",
-            spec.template,
-        )
-    )
+    found.append(servers_of(spec.template))
     return tuple(found)
+
+
+@cache
+def servers_of(template: str) -> Rendered:
+    """The Deployment, as far as a kept template is read from it."""
+    said = {"metadata": {"annotations": {TEMPLATE_HASH: template}}}
+    annotations = {TEMPLATE_HASH: template, TEMPLATE: json.dumps(said)}
+    metadata = {"name": "c-server", "annotations": annotations}
+    return rendered({"kind": "Deployment", "metadata": metadata, "spec": {"template": said}})
+
+
+def rejections(world: World, universe: Universe) -> dict[ObjectKey, Rejection]:
+    """What the API server has refused."""
+    spec = universe.spec(world)
+    return {
+        ObjectKey("StatefulSet", f"s{node}"): Rejection(f"s{node} is refused", world.sets[node] is not None)
+        for node in spec.refused
+        if world.sets[node] != spec.template
+    }
 
 
 def up(world: World, node: int) -> bool:
@@ -239,7 +265,8 @@ def version_of(world: World) -> int:
 
 
 @lru_cache(maxsize=50_000)
-def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
+def _node_view(replicas: tuple[Replica | str | None, ...], small: bool) -> NodeView:
+    least = 0 if small else SMALL_COPY_BYTES
     return NodeView(
         {
             partition: NodeReplica(
@@ -249,7 +276,7 @@ def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
                 replica.mark - 1,
                 replica.length - 1,
                 replica.length >= replica.mark,
-                size_bytes=replica.length,
+                size_bytes=least + replica.length + 1,
             )
             for partition, replica in enumerate(replicas)
             if isinstance(replica, Replica)
@@ -314,6 +341,7 @@ def _kube_view(
     templates: tuple[str | None, ...],
     volumes: tuple[int | None, ...],
     servers: str | None,
+    rolling: bool,
     copies: tuple[Job, ...],
 ) -> KubeView:
     objects: dict[ObjectKey, ObjectView] = {}
@@ -340,8 +368,9 @@ def _kube_view(
             claims[one.pvc] = PVCView(str(claim), 1, 1, None, one.group, one.name)
     deployment = None
     if servers is not None:
-        objects[ObjectKey("Deployment", "c-server")] = ObjectView("d", "", f"set-{servers}")
-        deployment = DeploymentView("d", servers, 1, 1, True)
+        live = servers_of(servers)
+        objects[live.key] = ObjectView("d", "", live.digest, live.body)
+        deployment = DeploymentView("d", servers, 1, 1, not rolling)
     jobs = {
         job.name: JobView(
             job.name,
@@ -359,7 +388,9 @@ def _kube_view(
 
 def kube_view(world: World, universe: Universe) -> KubeView:
     """Kubernetes."""
-    return _kube_view(universe, world.pods, world.sets, world.claims, world.servers, world.jobs)
+    return _kube_view(
+        universe, world.pods, world.sets, world.claims, world.servers, world.rolling, world.jobs
+    )
 
 
 def _placement(tree: TreeView) -> dict[int, tuple[str, ...]]:
@@ -399,8 +430,9 @@ def leaving_of(world: World, universe: Universe) -> tuple[NodeIdentity, ...]:
 def facts_in(world: World, universe: Universe, sight: Sight = CLEAR) -> Facts:
     """What the planners are given."""
     tree = tree_view(world, universe, sight.partition) if sight.tree else _BLIND
+    spec = universe.spec(world)
     return Facts(
-        desired=desired(universe, universe.spec(world)),
+        desired=desired(universe, spec),
         memory=world.memory,
         kube=kube_view(world, universe) if sight.kube else _BLIND,
         tree=tree,
@@ -410,7 +442,15 @@ def facts_in(world: World, universe: Universe, sight: Sight = CLEAR) -> Facts:
         leaving=leaving_of(world, universe),
         tasks=world.tasks,
         placement=_placement(tree) if isinstance(tree, TreeView) else {},
+        version=VersionPlan(down=spec.down and later_runs(world, spec)),
+        restarts_wait="they wait for the window" if spec.closed else "",
     )
+
+
+def later_runs(world: World, spec: Spec) -> bool:
+    """Whether a pod runs another template than is wanted."""
+    running = {world.servers, *(pod.template for pod in world.pods if pod is not None)}
+    return bool(running - {None, spec.template})
 
 
 _BLIND = Unknown("no answer")
@@ -418,7 +458,7 @@ _BLIND = Unknown("no answer")
 
 def _answers(world: World, universe: Universe, silent: int | None) -> dict[str, NodeView | Unknown]:
     return {
-        connect(n): _node_view(tuple(row[n] for row in world.data))
+        connect(n): _node_view(tuple(row[n] for row in world.data), universe.small)
         if up(world, n) and n != silent
         else _BLIND
         for n in range(len(universe.groups))

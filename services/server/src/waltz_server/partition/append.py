@@ -1,14 +1,13 @@
 """The way of an append through a partition: queue, locks, generation, hand-over to the store, outcome.
 
-Client-server protocol, server behaviour, append. Owner: the partition, on the event loop; no task, no future.
+Owner: the partition, on the event loop; no task, no future.
 
 Model. One FIFO per partition holds appends and *markers* (mounts and flushes). Whatever arrives during a loop
 turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to
 the store in one call. The head of the queue waits, and with it all behind it, while
 
 * the store has no open session, or has too many bytes in flight,
-* it has many locks, and one of them is marked by an append in flight, or they have not all been looked up, or
-  too many are in flight, or anybody waits in a line.
+* it has many locks, of which one is marked or not looked up, too many are in flight, or anybody is in a line.
 
 An append with few locks of which one is marked, or that somebody waits for, holds up nobody but its own
 client: it leaves the queue for the lines of its locks (`lock_lines`), as does whatever its client sends
@@ -22,16 +21,13 @@ while it is at the head, slice by slice. Nothing is admitted meanwhile, and it b
 is marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
-* Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at
-  again when it is processed: an append of an old connection never lands behind the flush of a newer mount
-  (13.9).
+* The mount under which an append was validated is looked at again when it is processed: an append of an old
+  connection never lands behind the flush of a newer mount (13.9).
 * The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
-  must not stop the connection, which carries other partitions). Later appends of the same connection may be
-  accepted, in the order in which they were sent.
+  must not stop the connection, which carries other partitions).
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
   outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
-* An append that has locks to check against a view beyond the log's end is refused: nothing could conflict.
 * Marks are lock hashes, not slots of the lock table, a tenth of which would be marked with a thousand appends
   in flight. A hash is marked by one append at a time, because the next one waits.
 """
@@ -54,6 +50,7 @@ from waltz_server.partition.append_outcomes import (
 )
 from waltz_server.partition.append_waits import AppendWaits
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
@@ -100,6 +97,7 @@ class AppendQueue:
         turns: Turns,
         outcomes: AppendOutcomes,
         repeats: RepeatSearch,
+        contention: Contention,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = self.handed = 0
@@ -119,12 +117,14 @@ class AppendQueue:
         self._turns = turns
         self._outcomes = outcomes
         self._repeats = repeats
+        self._contention = contention
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
         self.queued = self._queued_bytes = 0
         self._waits = AppendWaits(self._queue, store, outcomes, loop, self._take_off)
         self._in_flight: deque[QueuedAppend] = deque()
+        contention.follow(self._lines, self._in_flight)
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -292,6 +292,8 @@ class AppendQueue:
             return False
         if locks:
             self._lock_turns.came(item.mount)
+            if waited_for or self._is_marked(append):
+                self._contention.lines_up(locks, self._marked)
         waiter = lines.join(item, client_id, locks, held=held)
         item.waiter = waiter if held else None
         return True
@@ -343,6 +345,7 @@ class AppendQueue:
                 conflict = check.conflict
             if conflict > view:
                 self._outcomes.conflict(item, conflict, locks)
+                self._contention.refused(item, locks, conflict)
                 self._metrics.rejected.mark()
                 return True
         if generation != self.generation:
@@ -377,6 +380,7 @@ class AppendQueue:
         return None
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
+        now = self._loop.time()
         try:
             self._store.append(batch)
         except StoreNotOpenError:
@@ -391,8 +395,9 @@ class AppendQueue:
                 one.waiter = None
                 self._queue.appendleft(one)
             return False
-        for entry in batch:
-            self._in_flight.append(item_of(entry))
+        items = [item_of(entry) for entry in batch]
+        self._metrics.stages.handed_over(items, now)
+        self._in_flight += items
         self.handed += len(batch)
         return True
 
@@ -417,8 +422,7 @@ class AppendQueue:
     def session_opened(self, high_water_mark: int) -> None:
         """Appends flow again; the partition raises its mark to `high_water_mark` right after this call.
 
-        The lock table starts at the mark on the first session. If the log has grown by transactions this
-        server did not number (another owner in between), nobody knows their locks: the whole table rises to
+        Nobody knows the locks of transactions that another owner has numbered: then the whole table rises to
         the mark, which costs spurious lock failures and never misses a conflict.
         """
         if high_water_mark < self._mark.txid:
@@ -434,7 +438,6 @@ class AppendQueue:
         self._markers.advanced()
 
     def session_lost(self) -> None:
-        """Nothing is handed over until the next session; marks stay."""
         self._open = False
         self._waits.begin()
 
@@ -442,7 +445,7 @@ class AppendQueue:
         """Slots of write and append locks rise to the id, marks go."""
         locks = self._locks
         now = self._loop.time()
-        arrived_at, same = 0.0, 0
+        arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
@@ -459,12 +462,12 @@ class AppendQueue:
                 self._marked.difference_update(item.marked)
                 if self._lines.waiting:
                     self._lines.unmarked(dict.fromkeys(item.marked))
-            if item.arrived_at == arrived_at:
+            if item.arrived_at == arrived_at and item.handed_at == handed_at:
                 same += 1
                 continue
-            self._metrics.response_latency.update_many(now - arrived_at, same)
-            arrived_at, same = item.arrived_at, 1
-        self._metrics.response_latency.update_many(now - arrived_at, same)
+            self._metrics.stored(now, arrived_at, handed_at, same)
+            arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
+        self._metrics.stored(now, arrived_at, handed_at, same)
         self._metrics.committed.mark(len(entries))
         self._settle()
 

@@ -57,7 +57,7 @@ def begin_search(
 class AppendOutcomes:
     """See the module. `client_of(transaction id)`: whose it is, as far as that is known."""
 
-    def __init__(self, client_of: Callable[[int], int]) -> None:
+    def __init__(self, client_of: Callable[[int], int | None]) -> None:
         self._client_of = client_of
         self._pending: dict[bytes, QueuedAppend] = {}
         """Of version 5, by ReqId: without an end. Invariant: at most one of a ReqId is in the queue, in lines
@@ -127,7 +127,8 @@ class AppendOutcomes:
             (lock for lock in append.write_locks + append.read_locks if locks.estimate((lock,), ()) >= mark),
             0,
         )
-        winner = self._client_of(mark)
+        author = self._client_of(mark)
+        winner = -1 if author is None else author
         for one in (client, *item.copies):
             if one.answers is not None:
                 one.answers.conflict(append.req_id, mark, lock, winner)

@@ -75,9 +75,9 @@ class DataReads:
         if not client.writable:
             self._put_aside(client, req_id, transaction_id)
             return
-        tail = self._cache.get(transaction_id)
-        if tail is not None:
-            client.send(*data_response(client.version, req_id, transaction_id, tail))
+        record = self._cache.get(transaction_id)
+        if record is not None:
+            client.send(*data_response(client.version, req_id, transaction_id, record))
             return
         self._miss(client, req_id, transaction_id)
 
@@ -114,7 +114,7 @@ class DataReads:
         self._reader.request(first, count, client)
 
     def delivered(self, first: int, end: int, records: list[bytes]) -> None:
-        """A range has been read: records of `first`, ...; waiters beyond the last record ask again."""
+        """A range has been read: stored records of `first`, ...; waiters beyond the last record ask again."""
         self._one_by_one = max(self._one_by_one - 1, 0)
         waiting = self._waiting
         if not waiting:
@@ -123,12 +123,11 @@ class DataReads:
         for record in records:
             waiters = waiting.pop(position, None)
             if waiters is not None:
-                tail = record[24:]
                 for client, req_ids in waiters.items():
                     self._release(client, position, len(req_ids))
                     for req_id in req_ids:
                         if client.writable:
-                            client.send(*data_response(client.version, req_id, position, tail))
+                            client.send(*data_response(client.version, req_id, position, record))
                         else:
                             self._put_aside(client, req_id, position)
             position += 1

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
@@ -86,6 +86,8 @@ class Feeds:
         self._parked: dict[Client, list[Feed]] = {}
         self._reading: dict[int, list[Feed]] = {}
         self._of_client: dict[Client, list[Feed]] = {}
+        self._ended: dict[Client, int] = {}
+        """The last transaction of the feed that ended last, of clients that have not gone."""
         self._scheduled = False
         self._closed = False
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
@@ -135,13 +137,13 @@ class Feeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes) -> None:
+    def publish(self, first: int, frames: bytes) -> bool:
         """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip."""
+        feed at the tip; whether there is one."""
         count = len(frames) // FRAME_BYTES
         self._cache.put(first, frames)
         if not self._tip:
-            return
+            return False
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
         written: dict[Client, int] = {}
@@ -159,6 +161,7 @@ class Feeds:
                 if len(self._of_client[client]) > 1:
                     written[client] = max(sent, min(count, feed.credit))
                 self._send(feed, stamped[version], count, sent)
+        return True
 
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark that were never published one by
@@ -275,6 +278,10 @@ class Feeds:
                 else:
                     self._place(feed)
 
+    def waits_in(self, first: int, end: int) -> bool:
+        """Whether a feed waits for what is in a range that is being read."""
+        return any(first <= position < end for position in self._reading)
+
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
         if self._retry_timer is not None or self._closed:
@@ -304,6 +311,7 @@ class Feeds:
 
     def _remove(self, feed: Feed) -> None:
         """The feed is over."""
+        self._ended[feed.client] = feed.position
         feeds = self._of_client[feed.client]
         feeds.remove(feed)
         if not feeds:
@@ -319,11 +327,21 @@ class Feeds:
     def _all(self) -> list[Feed]:
         return [feed for feeds in self._of_client.values() for feed in feeds]
 
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """Each client with the last transaction that it was sent (the furthest of its feeds), and whether it
+        has asked for more."""
+        for client, feeds in self._of_client.items():
+            yield client, max(feed.position for feed in feeds), True
+        for client, position in self._ended.items():
+            if client not in self._of_client:
+                yield client, position, False
+
     def __len__(self) -> int:
         return sum(map(len, self._of_client.values()))
 
     def forget(self, client: Client) -> None:
         """The connection has gone: its feeds end now, wherever they are."""
+        self._ended.pop(client, None)
         gone = self._of_client.pop(client, ())
         if not gone:
             return
@@ -345,6 +363,7 @@ class Feeds:
         for feed in self._all():
             self._count_removed(feed)
         self._of_client.clear()
+        self._ended.clear()
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Set
+from heapq import nlargest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -142,6 +143,14 @@ class LockLines(Generic[T]):
         waiter = self.turns.pop(client_id, None)
         if waiter is not None:
             self._leave_locks(waiter)
+
+    def has(self, lock: int) -> bool:
+        """Whether somebody is in the line of this lock."""
+        return lock in self._locks
+
+    def longest(self, limit: int) -> list[tuple[int, deque[Waiter[T]]]]:
+        """The longest lines of locks; live views."""
+        return nlargest(limit, self._locks.items(), key=lambda one: len(one[1]))
 
     def unmarked(self, locks: Iterable[int]) -> None:
         """The marks of these locks, each named once, have gone."""

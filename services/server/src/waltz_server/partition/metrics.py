@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from waltz_runtime.metrics import Counter, MetricsRegistry
+from waltz_server.partition.append_stages import AppendStages
 
 GROUP = "waltz-server"
 
@@ -25,6 +26,7 @@ class PartitionMetrics:
         self.committed = registry.meter(self._prefix + "successful-append")
         self.rejected = registry.meter(self._prefix + "rejected-append")
         self.response_latency = registry.timer(self._prefix + "response-latency")
+        self.stages = AppendStages(registry, GROUP)
         self.append_dropped_full = registry.counter(self._prefix + "append-dropped-queue-full")
         self.append_dropped_fenced = registry.counter(self._prefix + "append-dropped-fenced")
         self.append_refused_view = registry.counter(self._prefix + "append-refused-view-ahead")
@@ -44,6 +46,11 @@ class PartitionMetrics:
         total = Counter()
         self.gauge(name, lambda: total.count)
         return total
+
+    def stored(self, now: float, arrived_at: float, handed_at: float, count: int) -> None:
+        """A majority has `count` appends that arrived, and were handed to the store, at these times."""
+        self.response_latency.update_many(now - arrived_at, count)
+        self.stages.storage.update_many(now - handed_at, count)
 
     def gauge(self, name: str, read: Callable[[], object]) -> None:
         """Publish a value under this partition's group."""

@@ -15,7 +15,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -23,7 +23,8 @@ import structlog
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.frames.feed import frame_of_entry, frames_of_records, unpack_feed_data
+from waltz_protocol.frames.blocks import stored_of_entry
+from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
 from waltz_protocol.frames.replies import (
     feed_suspended,
     flush_response,
@@ -31,11 +32,14 @@ from waltz_protocol.frames.replies import (
     mount_response,
 )
 from waltz_protocol.messages.client import MountState
-from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.metrics import MetricsRegistry, Timer
 from waltz_server.partition.append import AppendQueue
 from waltz_server.partition.append_outcomes import AppendOutcomes, refuse
+from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.data_reads import DataReads
+from waltz_server.partition.deliveries import Deliveries
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
@@ -44,10 +48,10 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
 from waltz_server.partition.queued_append import AppendBounds
-from waltz_server.partition.reads import Range, RangeReader
+from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.transaction_cache import TransactionCache
-from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
@@ -104,7 +108,6 @@ class Partition:
         metrics: MetricsRegistry,
         turns: Turns | None = None,
     ) -> None:
-        """`turns`: the server's, which its partitions and connections share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
         self.fault: str | None = None
@@ -121,17 +124,13 @@ class Partition:
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
-        self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
-        self._pending_answers = PendingAnswers(
-            store=self.store,
-            max_outstanding=settings.max_markers,
-            resolved_prefix=lambda: self._appends.resolved_prefix,
-            answer=self._answer,
-            give_up=self._give_up,
-            loop=loop,
-        )
+        kept = (self._feed_cache, self._transactions)
+        self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
+        self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
+        self._pending_answers = self._make_pending_answers()
         self._repeats = RepeatSearch(self.store, self._mark, self._feed_cache, settings.repeat_window)
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
+        self.contention = Contention(self._author)
         self._appends = AppendQueue(
             store=self.store,
             mark=self._mark,
@@ -143,8 +142,9 @@ class Partition:
             loop=loop,
             on_fault=self._fail,
             turns=turns or Turns(),
-            outcomes=AppendOutcomes(self._client_of),
+            outcomes=AppendOutcomes(self._author),
             repeats=self._repeats,
+            contention=self.contention,
         )
         self._feeds = Feeds(
             mark=self._mark,
@@ -161,8 +161,20 @@ class Partition:
             reader=self._reader,
             metrics=self._metrics,
         )
+        self._block_feeds = BlockFeeds(self._mark, self._transactions, self._reader, self._metrics, loop)
+        self._deliveries.start(self._data, self._feeds, self._block_feeds)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
+
+    def _make_pending_answers(self) -> PendingAnswers:
+        return PendingAnswers(
+            store=self.store,
+            max_outstanding=self._settings.max_markers,
+            resolved_prefix=lambda: self._appends.resolved_prefix,
+            answer=self._answer,
+            give_up=self._give_up,
+            loop=self._loop,
+        )
 
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
@@ -173,14 +185,13 @@ class Partition:
         gauge("high-water-mark", lambda: self._mark.txid)
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
-        gauge("feeds", lambda: len(self._feeds))
+        gauge("feeds", lambda: len(self._feeds) + len(self._block_feeds))
         gauge("waiting-mounts-and-flushes", lambda: len(self._pending_answers) + len(self._future))
 
     # -- state ---------------------------------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
-        """The generation appends must carry."""
         return self._appends.generation
 
     @property
@@ -206,8 +217,20 @@ class Partition:
 
     @property
     def undecided(self) -> int:
-        """Appends queued or in flight."""
         return self._appends.queued + self._appends.handed - self._appends.resolved_prefix
+
+    @property
+    def response_latency(self) -> Timer:
+        """From the arrival of an append to its commit."""
+        return self._metrics.response_latency
+
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """See `Feeds.followers`; not to be held over a turn of the loop."""
+        return self._feeds.followers()
+
+    def _author(self, transaction_id: int) -> int | None:
+        frame = self._feed_cache.slice(transaction_id, 1)
+        return None if frame is None else client_of_frame(frame)
 
     def set_generation(self, generation: int) -> None:
         """The assignment gives the partition to this server again, under a higher generation."""
@@ -248,13 +271,10 @@ class Partition:
         self._appends.close()
         self._pending_answers.close()
         self._future.close()
-        self._feeds.close()
-        self._data.close()
+        self._deliveries.close()
         self._held_reads.close()
         self._mounts.clear()
         self._mark_waiters.clear()
-        self._feed_cache.drop()
-        self._transactions.drop()
 
     def leave_on_session_loss(self) -> None:
         """The server is leaving: when the next owner takes the session, close instead of fighting for it."""
@@ -321,17 +341,10 @@ class Partition:
             return
         self._appends.add(mount, append, repeated)
 
-    def _client_of(self, transaction_id: int) -> int:
-        """Whose a recent transaction is; -1 when it is not known at once."""
-        frame = self._feed_cache.slice(transaction_id, 1)
-        return -1 if frame is None else unpack_feed_data(frame, 8)[0]
-
     def flush(self, client: Client, req_id: bytes, generation: int) -> None:
-        """FLUSH_REQUEST: answered when everything queued before it is resolved and our session confirmed."""
         self._accept(Marker(MarkerKind.FLUSH, client, req_id, generation))
 
     def feed(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
-        """FEED_REQUEST: at least `min_fetch_size` transactions from `client_high_water_mark` + 1 on."""
         mark = self.high_water_mark
         if mark is None or self._closed or self._mounts.valid(client) is None:
             self._metrics.dropped_not_mounted.inc()
@@ -340,6 +353,11 @@ class Partition:
             self._accept(Marker(MarkerKind.FEED_AHEAD, client, req_id, generation, client_high_water_mark))
             return
         self._open_feed(client, req_id, client_high_water_mark, mark)
+
+    def block_feeds_of(self, client: Client) -> BlockFeeds:
+        """For BLOCK_FEED_REQUEST and what follows it; what is opened there ends with the connection."""
+        self._clients.add(client)
+        return self._block_feeds
 
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
         """TRANSACTION_DATA_REQUEST: data or a failure text, always, once the recovery is over."""
@@ -361,7 +379,6 @@ class Partition:
                 waiting.append(req_id)
 
     def client_closed(self, client: Client) -> None:
-        """The connection has gone. Its queued appends are still processed, as in the reference."""
         if client not in self._clients:
             return
         self._clients.discard(client)
@@ -370,6 +387,7 @@ class Partition:
         self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
+        self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)
         self._held_reads.forget(client)
@@ -378,7 +396,6 @@ class Partition:
     # -- answers -------------------------------------------------------------------------------------------
 
     def _answer(self, marker: Marker) -> None:
-        """Everything the marker waited for has happened."""
         client, mark = marker.client, self.high_water_mark
         if client.answers is not None:
             client.answers.send_now()
@@ -414,7 +431,6 @@ class Partition:
     # -- the store (StoreListener) -------------------------------------------------------------------------
 
     def session_opened(self, high_water_mark: int) -> None:
-        """Recovery complete, leftovers settled; see `AppendQueue.session_opened` for the lock table."""
         self._appends.session_opened(high_water_mark)
         if self.fault is not None:
             return
@@ -426,6 +442,7 @@ class Partition:
         )
         self._mark.rise_to(high_water_mark)
         self._feeds.advanced()
+        self._block_feeds.advanced()
         waiters, self._mark_waiters = self._mark_waiters, {}
         for client, req_ids in waiters.items():
             for req_id in req_ids:
@@ -435,7 +452,6 @@ class Partition:
         )
 
     def session_lost(self, reason: str) -> None:
-        """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
             log.warning(
                 "store session lost",
@@ -451,18 +467,26 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
+        began = self._loop.time()
         first, mark = entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
             return
         self._appends.committed(entries)
         put = self._transactions.put
-        frames = []
+        frames, records = [], []
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
-            put(entry.transaction_id, entry.tail)
+            records.append(stored_of_entry(entry.transaction_id, entry.req_id, entry.tail))
+            put(entry.transaction_id, records[-1])
         self._mark.rise_to(entries[-1].transaction_id)
-        self._feeds.publish(first, b"".join(frames))
+        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
+        fed = self._feeds.publish(first, b"".join(frames))
+        if self._block_feeds.publish(first, records) or fed:
+            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
+
+    def _fed(self, risen: float, count: int) -> None:
+        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         if not self._closed:
@@ -470,29 +494,6 @@ class Partition:
 
     def store_writable(self) -> None:
         self._appends.schedule()
-
-    # -- reads ---------------------------------------------------------------------------------------------
-
-    def _delivered(self, wanted: Range, records: list[bytes]) -> None:
-        """Records read from storage fill both caches and serve whoever waited for them."""
-        mark = self.high_water_mark
-        if mark is None or self._closed:
-            return
-        records = records[: max(mark - wanted.first + 1, 0)]
-        frames = frames_of_records(records)
-        if frames:
-            self._feed_cache.put(wanted.first, frames)
-        for transaction_id, record in enumerate(records, wanted.first):
-            self._transactions.put(transaction_id, record[24:])
-        self._data.delivered(wanted.first, wanted.end, records)
-        self._feeds.delivered(wanted.first, wanted.end, frames)
-
-    def _read_failed(self, wanted: Range, failure: ReadFailedError) -> None:
-        self._metrics.read_failures.inc()
-        if self._metrics.read_failures.count in (1, 10, 100) or self._metrics.read_failures.count % 1000 == 0:
-            log.warning("read failed", partition=self.partition_id, first=wanted.first, reason=str(failure))
-        self._data.failed(wanted.first, wanted.end, str(failure))
-        self._feeds.failed(wanted.first, wanted.end)
 
 
 def _suspended(client: Client, req_id: bytes) -> None:

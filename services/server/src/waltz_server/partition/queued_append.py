@@ -1,4 +1,4 @@
-"""An append on its way through a partition, and what it takes of the queue. Pure."""
+"""An append on its way through a partition, what it takes of the queue, and how it is refused."""
 
 from __future__ import annotations
 
@@ -59,6 +59,8 @@ class QueuedAppend:
     searching: bool = False
     waiter: Waiter[Any] | None = None
     """In lines, until the search has ended."""
+    handed_at: float = 0.0
+    """When it was handed to the store, on the clock of `arrived_at`."""
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:

@@ -1,4 +1,5 @@
-"""Data of committed transactions in memory: one budget of bytes for all partitions of a server.
+"""Committed transactions in memory, as stored records (`frames.blocks`): one budget of bytes for all
+partitions of a server.
 
 A ring in spirit, as in the reference: the oldest insertion goes first, whatever was read since. That costs
 one dictionary entry and one queue entry per transaction and nothing on a hit.
@@ -42,11 +43,10 @@ class PartitionTransactionCache:
         self.get = self.entries.get
         self._life = _Life(self.entries)
 
-    def put(self, transaction_id: int, tail: bytes) -> None:
-        """Add `tail` (i32 header | i32 length | data | i32 crc) unless it is there or larger than a
-        quarter."""
+    def put(self, transaction_id: int, record: bytes) -> None:
+        """Add a stored record unless it is there or larger than a quarter."""
         if transaction_id not in self.entries:
-            self._cache.insert(self._life, transaction_id, tail)
+            self._cache.insert(self._life, transaction_id, record)
 
     def drop(self) -> None:
         """Forget everything of this partition (it left this server)."""
@@ -68,12 +68,12 @@ class TransactionCache:
         """A new, empty part."""
         return PartitionTransactionCache(self)
 
-    def insert(self, life: _Life, transaction_id: int, tail: bytes) -> None:
+    def insert(self, life: _Life, transaction_id: int, record: bytes) -> None:
         """Put one entry and evict the oldest ones until the budget holds."""
-        size = len(tail) + ENTRY_OVERHEAD_BYTES
+        size = len(record) + ENTRY_OVERHEAD_BYTES
         if size > self._largest_bytes:
             return
-        life.entries[transaction_id] = tail
+        life.entries[transaction_id] = record
         life.used_bytes += size
         self._order.append((life, transaction_id, size))
         self.used_bytes += size

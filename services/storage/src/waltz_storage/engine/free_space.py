@@ -62,6 +62,10 @@ class FreeSpace:
         self._refused_bytes = 0  # what the append asked for that found no room
         self.held: str | None = None
         """Set by the journal while it holds what finds no room in its files: no append is taken."""
+        self.promised_bytes = 0
+        """What the journal holds and will write into the files."""
+        self._seen: DiskUsage | None = None  # of this batch
+        self._in_batch = False
 
     def usage(self) -> DiskUsage | None:
         """Its state; `None` when it is not known. `OSError` when the query failed."""
@@ -81,6 +85,15 @@ class FreeSpace:
         if self.full is not None:
             raise DiskFullError(self.full)
 
+    def batch_begins(self) -> None:
+        """What follows until `batch_ends` is one batch, for which one observation of the disk is enough: only
+        its own appends take space meanwhile."""
+        self._in_batch, self._seen = True, None
+
+    def batch_ends(self) -> None:
+        """See `batch_begins`."""
+        self._in_batch, self._seen = False, None
+
     def refresh(self) -> None:
         """Look again without writing: the reason is gone when there is room, also for what was refused.
         `OSError` when looking failed."""
@@ -95,13 +108,16 @@ class FreeSpace:
             self.full = None
 
     def _refresh(self, size_bytes: int) -> None:
-        usage = self.usage()
+        usage = self._seen if self._seen is not None else self.usage()
         if usage is None:
             return
         enough = self.reserve_bytes + self.reserve_bytes // _MARGIN_SHARE
-        fits = usage.free_bytes - size_bytes >= self.reserve_bytes
-        if fits and (self.full is None or usage.free_bytes >= enough):
+        free_bytes = usage.free_bytes - self.promised_bytes
+        fits = free_bytes - size_bytes >= self.reserve_bytes
+        if fits and (self.full is None or free_bytes >= enough):
             self.full = None
+            if self._in_batch:
+                self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)
         elif self.full is None:
             self._refused_bytes = size_bytes
             self.full = (

@@ -136,7 +136,7 @@ class StorageManager:
             return
         place = journal_directory(self.directory, settings.directory)
         try:
-            journal = self.files.make(place, journal_id, settings)
+            journal = self.files.create(place, journal_id, settings)
             self.control.depend(journal_id, settings.files)
             self.files.begin(journal)
         except (OSError, OutOfResourcesError) as error:
@@ -161,6 +161,19 @@ class StorageManager:
             raise PartitionFailedError(self.files.failed or str(error)) from error
         if self.files.failed is not None:
             self._fail_all()
+
+    @property
+    def unmade(self) -> bool:
+        """`make` has something to do."""
+        return self.files is not None and self.files.unmade
+
+    def make(self) -> None:
+        """With a journal: commit, and write into the files what is in it only. Errors of `commit`."""
+        self.commit()
+        if self.files is not None and self.files.journaling:
+            self.files.make()
+            if self.files.failed is not None:
+                self._fail_all()
 
     def _fail_all(self) -> None:
         """The journal has failed: no partition takes anything until a restart."""

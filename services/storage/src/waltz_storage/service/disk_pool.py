@@ -87,7 +87,7 @@ class PartitionQueue:
             request.batch, request.size_bytes = None, 0
             request.problem = problem
         self._count_bytes(request.size_bytes)
-        self._items.append(request)
+        self._take(request)
 
     def _lack_of_room(self, size_bytes: int) -> str | None:
         pool, limits = self._pool, self._pool.queue_limits
@@ -107,9 +107,14 @@ class PartitionQueue:
     def call(self, call: Call) -> None:
         """Queue a call of the admin port and start. Never refused: admin requests are few and counted
         elsewhere."""
-        self._items.append(call)
         self._count_bytes(call.size_bytes)
+        self._take(call)
         self.kick()
+
+    def _take(self, item: Request | Call) -> None:
+        if self.idle:
+            self._pool.became_busy(self)
+        self._items.append(item)
 
     def kick(self, *, alone: bool = False) -> None:
         """Start a job unless one is running. `alone`: nothing else arrived, so it may run on the loop (see
@@ -149,7 +154,7 @@ class PartitionQueue:
         for call, value, error in result.calls:
             call.done(value, error)
         if self.idle:
-            self._pool.became_idle()
+            self._pool.became_idle(self)
 
 
 class QueuedJob(NamedTuple):
@@ -189,6 +194,7 @@ class DiskPool:
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._busy: set[PartitionQueue] = set()  # those that are not idle
         self._published: dict[int, Partition] = {}
         for partition_id in manager.partitions:
             self.refresh(partition_id)
@@ -227,7 +233,6 @@ class DiskPool:
 
     def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:
         """Hand a job to a disk thread, or run it here and now."""
-        self._idle.clear()
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
         gate = self._gate
         lone = gate is not None and _is_lone(items, gate.limits)
@@ -280,7 +285,9 @@ class DiskPool:
     def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
         """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
         before = {queue.partition_id: self.manager.shown(queue.partition_id) for queue, _, _ in batch}
+        self.manager.room.batch_begins()
         results = [(queue, self._run(queue, job, items)) for queue, job, items in batch]
+        self.manager.room.batch_ends()
         try:
             self.manager.commit()
         except Exception as error:
@@ -293,10 +300,18 @@ class DiskPool:
         return results
 
     def flush(self) -> None:
-        """With a journal: try again to write into the files what found no room there."""
-        if self.manager.journaling and not self._on_threads:
+        """With a journal: write into the files what is in the journal only. Not while a batch runs."""
+        if self.manager.unmade and not self._on_threads:
             self._on_threads += 1
-            self._executor.submit(self._run_batch_on_thread, [])
+            self._executor.submit(self._make_on_thread)
+
+    def _make_on_thread(self) -> None:
+        try:
+            self.manager.make()
+        except StorageError as error:
+            log.error("the journal failed", reason=str(error))
+        finally:
+            self._loop.call_soon_threadsafe(self._batch_done, [], -1.0)
 
     def _settle_when_due(self) -> None:
         if not self._settling and self.manager.settle_due:
@@ -378,9 +393,15 @@ class DiskPool:
         self.queue(partition_id).call(Call(action, done))
         return await future
 
-    def became_idle(self) -> None:
+    def became_busy(self, queue: PartitionQueue) -> None:
+        """Something waits in a queue."""
+        self._busy.add(queue)
+        self._idle.clear()
+
+    def became_idle(self, queue: PartitionQueue) -> None:
         """A queue ran empty."""
-        if all(queue.idle for queue in self._queues.values()):
+        self._busy.discard(queue)
+        if not self._busy:
             self._idle.set()
 
     async def drained(self) -> None:

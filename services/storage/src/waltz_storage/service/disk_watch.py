@@ -92,8 +92,7 @@ class DiskWatch:
         self.usage = await asyncio.wrap_future(self._executor.submit(self._measure))
         if self.usage is not None:
             self.growth.look(self._clock(), self.log_bytes, self.usage.free_bytes)
-        if self._manager.room.held is not None:
-            self._pool.flush()
+        self._pool.flush()
         full = self.full
         if (full is None) != (self._reported is None):
             log.warning(full if full is not None else "the disk has free space again: appends are taken")

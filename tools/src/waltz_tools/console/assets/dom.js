@@ -58,6 +58,14 @@ export function span(seconds) {
   return `${Math.round(seconds / 3600)} h`;
 }
 
+// A short time: 0.84 ms, 12 ms, 1.2 s.
+export function seconds(value) {
+  if (value === null || value === undefined) return NONE;
+  if (value >= 1) return `${value.toFixed(1)} s`;
+  const ms = value * 1000;
+  return ms < 10 ? `${ms.toFixed(2)} ms` : `${Math.round(ms)} ms`;
+}
+
 export function clock(at) {
   return new Date(at * 1000).toLocaleTimeString("en-GB");
 }

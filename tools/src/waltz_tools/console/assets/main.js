@@ -5,6 +5,7 @@ import { clock, h } from "./dom.js";
 import { overview } from "./overview.js";
 import { partition, partitions } from "./partitions.js";
 import { changes, findings, nodes } from "./cluster.js";
+import { clients, locks } from "./clients.js";
 import { records } from "./records.js";
 
 const PAGES = [
@@ -12,6 +13,8 @@ const PAGES = [
   { name: "partitions", title: "Partitions", make: partitions },
   { name: "nodes", title: "Nodes", make: nodes },
   { name: "records", title: "Records", make: records },
+  { name: "locks", title: "Locks", make: locks },
+  { name: "clients", title: "Clients", make: clients },
   { name: "changes", title: "Changes", make: changes },
   { name: "findings", title: "Findings", make: findings },
 ];

@@ -1,6 +1,6 @@
 // Is it well, how much is written, what changed lately.
 
-import { bytes, count, days, finding, h, log, rate, svg } from "./dom.js";
+import { bytes, count, days, finding, h, log, rate, seconds, svg } from "./dom.js";
 
 export function overview() {
   const element = h("div");
@@ -20,6 +20,7 @@ function parts(data) {
         tile("Partitions with writes", count(partitions.all - partitions.closed),
           `of ${count(partitions.all)}; ${partitions.closed ? `${count(partitions.closed)} without writes` : partitions.reduced ? `${count(partitions.reduced)} with fewer current replicas` : "all replicas current"}`),
         tile("Appends per second", rate(data.appends_per_second), `${count(data.transactions)} transactions`),
+        tile("Latency of appends", seconds(data.latency.p50_seconds), data.latency.p99_seconds === null ? "in the server; no append was seen" : `in the server, half of them; 99 %: ${seconds(data.latency.p99_seconds)}`),
         tile("Servers", String(servers.all), servers.silent ? `${servers.silent} silent` : "all answer"),
         tile("Storage nodes", String(nodes.all), [nodes.silent && `${nodes.silent} silent`, nodes.full && `${nodes.full} full`].filter(Boolean).join(", ") || "all answer"),
         tile("Largest lag of a replica", count(data.largest_lag), "transactions"),

@@ -1,6 +1,6 @@
 // All partitions, and one of them: who votes what, and why it is not open.
 
-import { bytes, count, dots, finding, h, log, NONE, pill, rate, STANDING } from "./dom.js";
+import { bytes, count, dots, finding, h, log, NONE, pill, rate, seconds, STANDING, withCode } from "./dom.js";
 import { Table } from "./table.js";
 
 export function partitions(query) {
@@ -17,6 +17,7 @@ export function partitions(query) {
       { key: "replicas", label: "Replicas", value: (row) => row.current, sign: (row) => JSON.stringify(row.replicas), cell: (row) => [dots(row.replicas), " ", h("span", { class: "sub" }, `${row.current}/${row.replicas.length}`)], class: "nowrap" },
       { key: "last", label: "Last transaction", num: true, value: (row) => row.last, cell: (row) => count(row.last) },
       { key: "rate", label: "Appends/s", num: true, value: (row) => row.rate, cell: (row) => rate(row.rate) },
+      { key: "latency", label: "Latency", num: true, value: (row) => row.latency_seconds, cell: (row) => seconds(row.latency_seconds) },
       { key: "lag", label: "Lag", num: true, value: (row) => row.lag, cell: (row) => count(row.lag) },
       { key: "problem", label: "Problem", value: (row) => row.problem, cell: (row) => row.problem || NONE, class: "wide" },
     ],
@@ -73,6 +74,7 @@ export function partition(number) {
   const facts = h("dl", { class: "facts" });
   const found = h("div");
   const timeline = h("div");
+  const placement = h("ul", {});
   const element = h(
     "div",
     {},
@@ -81,6 +83,7 @@ export function partition(number) {
     h("section", {}, found),
     h("section", {}, votes.element),
     h("div", { class: "two" }, h("section", { class: "card" }, h("h2", {}, "State"), facts), h("section", { class: "card" }, h("h2", {}, "Timeline"), timeline)),
+    h("section", { class: "card" }, h("h2", {}, "Why it is here"), placement),
   );
   const update = (data) => {
     verdict.textContent = `${data.verdict[0].toUpperCase()}${data.verdict.slice(1)}.`;
@@ -95,9 +98,12 @@ export function partition(number) {
         ["Change of replicas", data.changing || "none in progress"],
         ["Last transaction stored", count(data.last)],
         ["Appends per second", rate(data.rate)],
+        ["Mean latency in the server", seconds(data.latency_seconds)],
+        ["Records in ZooKeeper written", data.recorded_at ? new Date(data.recorded_at * 1000).toLocaleString("en-GB") : NONE],
       ].flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, String(value))]),
     );
     found.replaceChildren(...(data.findings.length ? [h("h2", {}, "Findings and next steps"), ...data.findings.map((one) => finding(one, true))] : []));
+    placement.replaceChildren(...data.placement.map((one) => h("li", {}, withCode(one))));
     timeline.replaceChildren(log(data.timeline, "Nothing changed since the console observes."));
     votes.show(data.replicas, `${data.replicas.length} replicas, ${data.needed} needed for a commit`);
   };

@@ -2,9 +2,10 @@
 
 Before `JournaledFiles.begin` and after `JournaledFiles.end` every call goes to the files below. In between a
 write is kept in memory, and a sync of a file puts what was written to it since its last sync into the
-journal's buffer. `commit` makes all of that durable at once; only then are the writes made in the files
-below, without a sync. So whoever answers a request does so after `commit`: what the engine takes for synced
-is durable from then on.
+journal's buffer. `commit` makes all of that durable at once. Some time after that the writes are made in the
+files below, many as one and without a sync: at once when a file of the whole directory was written, else when
+enough of them wait, when a file of the journal is full, and when the node has looked at its disk. So whoever
+answers a request does so after `commit`: what the engine takes for synced is durable from then on.
 
 Invariants:
 
@@ -12,8 +13,8 @@ Invariants:
   files and directories. So after a crash the journal's changes, made again in order, lead to the state after
   the last complete commit, as if every sync of the engine until then had been one, and none after it.
 * What cannot be taken back or held in memory (a file deleted or cut) is committed first.
-* A write that was never synced is made in the file after the next commit, as a page cache may do, and is not
-  in the journal.
+* A write that was never synced is made in the file some time after the next commit, as a page cache may do,
+  and is not in the journal. At most `_UNMADE_BYTES` and one batch wait for that.
 * A journal file is used again when everything that it speaks of has been made in the files below and synced
   there (`settle`).
 * A failed commit, or a failed sync below, ends the journal: every later write, sync and commit fails.
@@ -38,6 +39,11 @@ from waltz_storage.engine.journal.shared_file import SharedFile
 
 _UNSYNCED_BYTES = 64 << 10
 """So much that was written to a file without a sync goes into the journal unasked."""
+_UNMADE_BYTES = 1 << 20
+"""With so much in the journal that is not made in the files it is made there: what many small batches wrote
+to a partition is then one write, and its marks are written once."""
+_KEPT_OPEN = 64
+"""So many files that nobody uses are kept open for what is not made in them."""
 _UNCOMMITTED_NAMES = 2
 HELD = "the disk is full: what was acknowledged last is in the journal and waits for room in its files"
 
@@ -119,6 +125,10 @@ class JournaledFiles:
         self._fs, self._directory, self._room = fs, directory, room
         self._shared: dict[str, SharedFile] = {}
         self._pending: dict[SharedFile, None] = {}
+        self._pending_bytes = 0
+        self._no_space = False  # what waits found no space below
+        self._kept_open = 0  # files without a user, for what is not made in them
+        self._make_soon = False
         self._created: dict[str, int] = {}  # directory -> files made in it since the last commit
         self._lock = threading.Lock()  # of `_shared` and the users in it
         self._journal: Journal | None = None
@@ -139,11 +149,16 @@ class JournaledFiles:
         return self._failed
 
     @property
+    def unmade(self) -> bool:
+        """Something is in the journal only."""
+        return bool(self._pending)
+
+    @property
     def written_bytes(self) -> int:
         """Bytes written to the journal since its beginning."""
         return 0 if self._journal is None else self._journal.written_bytes
 
-    def make(self, directory: str, journal_id: UUID, settings: JournalSettings) -> Journal:
+    def create(self, directory: str, journal_id: UUID, settings: JournalSettings) -> Journal:
         """The journal's files, made and synced. `OSError`, `JournalTakenError`."""
         own = settings.directory is None
         return Journal.create(self._fs, directory, journal_id, settings, own=own)
@@ -171,6 +186,8 @@ class JournaledFiles:
             return
         try:
             self.commit()  # may have to wait for a file, and so to settle one
+            self.make()
+            self.check()
             if self._pending:
                 raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
             with self._settling:
@@ -182,6 +199,9 @@ class JournaledFiles:
             with self._settling:
                 self._journal = None
                 journal.close()
+            for shared in [shared for shared in self._shared.values() if not shared.users]:
+                shared.forget()
+                self._drop(shared)
 
     def check(self) -> None:
         """`OSError` when the journal has failed."""
@@ -196,9 +216,14 @@ class JournaledFiles:
     # -- writing -------------------------------------------------------------------------------------------
 
     def written(self, shared: SharedFile, offset: int, raw: bytes) -> None:
-        """A write to a file."""
+        """A write to a file. `OSError`."""
+        if not shared.covers(offset, raw):
+            self.log(shared)
         shared.write(offset, raw)
         self._pending[shared] = None
+        self._pending_bytes += len(raw)
+        if shared.of_directory:
+            self._make_soon = True
         if shared.unsynced_bytes > _UNSYNCED_BYTES and len(shared.unsynced) > 1:
             self.log(shared)
 
@@ -221,12 +246,12 @@ class JournaledFiles:
         self._running().cut(shared.relative, size)
         self._commit()
         shared.cut_below(size)
-        self._all_made()
+        self._make_when_due()
 
     def commit(self) -> None:
-        """Make everything since the last commit of this kind durable, then make the writes below. `OSError`:
-        the journal has failed, perhaps in a commit in between. After that nothing is taken, so nothing waits
-        for a commit."""
+        """Make everything since the last commit of this kind durable, and make the writes below when it is
+        time for that. `OSError`: the journal has failed, perhaps in a commit in between. After that nothing
+        is taken, so nothing waits for a commit."""
         try:
             if self._failed is None:
                 self._commit_now()
@@ -237,14 +262,36 @@ class JournaledFiles:
 
     def _commit_now(self) -> None:
         self._commit()
-        self._all_made()
+        self._make_when_due()
 
-    def _all_made(self) -> None:
-        """Nothing that is in the journal has still to be made below: its full files can be settled."""
-        self._room.held = None if not self._pending else HELD
+    def _make_when_due(self) -> None:
+        """Directly after a commit."""
+        if (
+            self._no_space
+            or self._make_soon
+            or self._pending_bytes >= _UNMADE_BYTES
+            or self._kept_open >= _KEPT_OPEN
+            or any(not file.made for file in self._running().unsettled())
+        ):
+            self.make()
+        else:
+            self._room.promised_bytes = self._pending_bytes
+
+    def make(self) -> None:
+        """Make the writes below. Directly after a commit. What finds no space stays in memory and in the
+        journal, and is tried again; appends are refused until there is space."""
+        if self._failed is not None:
+            return
+        self._no_space = self._make_soon = False
+        self._kept_open = 0
+        for shared in list(self._pending):
+            self._make_pending(shared)
+        self._room.held = HELD if self._no_space else None
         if not self._pending:
             for file in self._running().unsettled():
                 file.made = True
+            self._pending_bytes = 0
+        self._room.promised_bytes = self._pending_bytes
 
     def _commit(self) -> None:
         self.check()
@@ -257,19 +304,17 @@ class JournaledFiles:
             self._pending.clear()  # what is not durable stays in memory, where the engine still looks for it
             raise OSError(errno.EIO, self._failed) from error
         self._created.clear()
-        for shared in list(self._pending):
-            self._make_pending(shared)
 
     def _make_pending(self, shared: SharedFile) -> None:
-        """Make the writes of a file below. What finds no room stays in memory and in the journal, and is
-        tried again; appends are refused until there is room."""
         with self._lock:
             shared.users += 1  # whoever settles meanwhile does not close the file
         try:
             shared.write_below()
             self._pending.pop(shared, None)
         except Exception as error:
-            if not isinstance(error, OSError) or error.errno not in NO_SPACE:
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
+                self._no_space = True
+            else:
                 self._fail(error)
         finally:
             self.closed(shared)
@@ -384,7 +429,10 @@ class JournaledFiles:
         """A handle was closed, or a sync of the file has ended."""
         with self._lock:
             shared.users -= 1
-            if shared.users or (shared.pending and self._failed is None):
+            if shared.users:
+                return
+            if shared.pending:
+                self._kept_open += 1
                 return
         self._drop(shared)
 
@@ -431,12 +479,11 @@ class JournaledFiles:
         with self._lock:
             shared = self._shared.pop(path, None)
         if shared is not None:  # its handles are those of a file without a name
-            shared.pending.clear()
-            shared.unsynced.clear()
+            shared.forget()
             self._pending.pop(shared, None)
             self._drop(shared)
         self._fs.unlink(path)
-        self._all_made()
+        self._make_when_due()
 
     def sync_dir(self, path: str) -> None:
         """See the seam: names are in the journal."""

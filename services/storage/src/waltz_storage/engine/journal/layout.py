@@ -186,9 +186,9 @@ def name_change(name: int, path: str) -> bytes:
     return _NAME.pack(1, name, len(raw)) + raw
 
 
-def write_change(name: int, offset: int, data: bytes) -> bytes:
-    """See the module."""
-    return _WRITE.pack(2, name, offset, len(data)) + data
+def write_head(name: int, offset: int, length: int) -> bytes:
+    """See the module: a write without its bytes, which follow."""
+    return _WRITE.pack(2, name, offset, length)
 
 
 def cut_change(name: int, size: int) -> bytes:

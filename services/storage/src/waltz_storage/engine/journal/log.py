@@ -46,10 +46,15 @@ from waltz_storage.engine.journal.layout import (
     read_frame,
     salt,
     unlink_change,
-    write_change,
+    write_head,
 )
 
-_FILL_BYTES = 1 << 20
+_FILL_BYTES = 4 << 10
+"""The page cache keeps what one write brought as one unit, and a commit into it would count, and be looked
+through, as one."""
+
+_Change = tuple[str, Callable[..., bytes], tuple[int, ...], bytes]
+"""Path, what makes its first bytes from the number of the path and some values, and the bytes behind."""
 
 
 class JournalTakenError(StorageStartError):
@@ -92,7 +97,7 @@ class Journal:
         self._position = SECTOR_SIZE
         self._names: dict[str, int] = {}
         self._commit_number = 0
-        self._changes: list[tuple[str, Callable[[int], bytes]]] = []
+        self._changes: list[_Change] = []
         self.buffered_bytes = 0
         self.written_bytes = 0
         self.wait_for_file: Callable[[], None] | None = None
@@ -149,11 +154,12 @@ class Journal:
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         """Bytes at an offset of a file."""
-        self._add(path, lambda name: write_change(name, offset, data), len(data) + WRITE_HEADER_SIZE)
+        self._changes.append((path, write_head, (offset, len(data)), data))
+        self.buffered_bytes += len(data) + WRITE_HEADER_SIZE
 
     def cut(self, path: str, size: int) -> None:
         """A file gets a size."""
-        self._add(path, lambda name: cut_change(name, size))
+        self._add(path, cut_change, size)
 
     def create_file(self, path: str) -> None:
         """A file was made, empty."""
@@ -167,9 +173,9 @@ class Journal:
         """A directory was made."""
         self._add(path, make_dir_change)
 
-    def _add(self, path: str, change: Callable[[int], bytes], size: int = 32) -> None:
-        self._changes.append((path, change))
-        self.buffered_bytes += size
+    def _add(self, path: str, form: Callable[..., bytes], *values: int) -> None:
+        self._changes.append((path, form, values, b""))
+        self.buffered_bytes += 32
 
     def commit(self) -> None:
         """Make all changes so far durable. `OSError`: it is not known which are; it is not called again."""
@@ -182,21 +188,24 @@ class Journal:
         changes, self._changes, self.buffered_bytes = self._changes, [], 0
         return bool(changes)
 
-    def _write_commit(self, changes: list[tuple[str, Callable[[int], bytes]]]) -> None:
+    def _write_commit(self, changes: list[_Change]) -> None:
         number, part = self._commit_number + 1, 0
         payload: list[bytes] = []
-        room = self._room()
-        for path, change in changes:
-            raw = self._encoded(path, change)
-            if len(raw) > room:
+        room, names = self._room(), self._names
+        for path, form, values, data in changes:
+            name = names.get(path)
+            head = form(name, *values) if name is not None else self._named(path, form, values)
+            size = len(head) + len(data)
+            if size > room:
                 frames = [self._frame(number, part, 0, payload)] if payload else []
                 part += len(frames) + 1
                 self._write([*frames, self._frame(number, part - 1, END, [])])
                 self._use(self._free_file())
-                payload, room = [], self._room()
-                raw = self._encoded(path, change)
-            payload.append(raw)
-            room -= len(raw)
+                payload, room, names = [], self._room(), self._names
+                head = self._named(path, form, values)
+                size = len(head) + len(data)
+            payload += (head, data)
+            room -= size
         self._write([self._frame(number, part, LAST, payload)])
         self._commit_number = number
 
@@ -204,13 +213,11 @@ class Journal:
         """Bytes of changes that fit into one frame of the active file, with an end mark behind it."""
         return self._file_bytes - self._position - 2 * FRAME_HEADER_SIZE
 
-    def _encoded(self, path: str, change: Callable[[int], bytes]) -> bytes:
-        name = self._names.get(path)
-        if name is not None:
-            return change(name)
+    def _named(self, path: str, form: Callable[..., bytes], values: tuple[int, ...]) -> bytes:
+        """A change of a path that has no number in the active file yet."""
         name = self._names[path] = len(self._names)
         self._active.touched[path] = None
-        return name_change(name, path) + change(name)
+        return name_change(name, path) + form(name, *values)
 
     def _frame(self, commit: int, part: int, flags: int, payload: list[bytes]) -> bytes:
         return frame(self._salt, commit, part, flags, b"".join(payload))
@@ -328,9 +335,10 @@ def _fill(file: File, size: int) -> None:
     have = file.size()
     if have > size:
         file.truncate(size)
+    zeros = memoryview(bytes(_FILL_BYTES))
     while have < size:
         piece = min(_FILL_BYTES, size - have)
-        write_fully(file, bytes(piece), have)
+        write_fully(file, zeros[:piece], have)
         have += piece
 
 

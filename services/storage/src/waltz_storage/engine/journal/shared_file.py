@@ -8,29 +8,48 @@ from waltz_storage.engine.files import File, write_fully
 class SharedFile:
     """One path. Owner: the thread that runs jobs; `users` and `below` change under the lock of its files."""
 
-    __slots__ = ("below", "path", "pending", "read_only", "relative", "unsynced", "unsynced_bytes", "users")
+    __slots__ = (
+        "_newest",
+        "below",
+        "of_directory",
+        "path",
+        "pending",
+        "read_only",
+        "relative",
+        "unsynced",
+        "unsynced_bytes",
+        "users",
+    )
 
     def __init__(self, path: str, relative: str, below: File, read_only: bool) -> None:
         self.path, self.relative = path, relative
         self.below: File | None = below
         self.read_only = read_only
+        self.of_directory = "/" not in relative
+        """Not of one partition: control file and witness, by which everything else is found."""
         self.users = 0
         self.pending: list[tuple[int, bytes]] = []
-        """Writes that are not made below yet, in order."""
+        """Writes that are not made below yet, in order; without bytes: one that a later one covers."""
+        self._newest: dict[int, int] = {}  # offset -> position in `pending` of the last write there
         self.unsynced: dict[int, bytes] = {}
         """Writes that are not in the journal, by offset, in order of the last write there."""
         self.unsynced_bytes = 0
 
     def write(self, offset: int, raw: bytes) -> None:
-        """Keep a write for the file below and for the journal."""
-        self.pending.append((offset, raw))
-        before = self.unsynced.pop(offset, None)
-        if before is not None:
-            self.unsynced_bytes -= len(before)
-            if len(before) > len(raw):
-                raw += before[len(raw) :]
+        """Keep a write for the file below and for the journal. One that is shorter than a write at the same
+        offset that is not in the journal needs that one to be taken first."""
+        pending, newest = self.pending, self._newest
+        before = newest.get(offset)
+        if before is not None and len(pending[before][1]) <= len(raw):
+            pending[before] = (offset, b"")
+        newest[offset] = len(pending)
+        pending.append((offset, raw))
+        self.unsynced_bytes += len(raw) - len(self.unsynced.pop(offset, b""))
         self.unsynced[offset] = raw
-        self.unsynced_bytes += len(raw)
+
+    def covers(self, offset: int, raw: bytes) -> bool:
+        """A write is at least as long as the one at the same offset that is not in the journal."""
+        return len(self.unsynced.get(offset, b"")) <= len(raw)
 
     def take_unsynced(self) -> dict[int, bytes]:
         """The writes for the journal, which are not kept any longer."""
@@ -45,6 +64,7 @@ class SharedFile:
     def cut_below(self, size: int) -> None:
         """Forget what waits for a place behind `size` bytes, and cut the file below. `OSError`."""
         self.pending = [(offset, raw[: size - offset]) for offset, raw in self.pending if offset < size]
+        self._newest.clear()
         if self.below is not None:
             self.below.truncate(size)
 
@@ -63,11 +83,19 @@ class SharedFile:
 
     def end_of_pending(self) -> int:
         """The size that the file below has at least when all writes are made; 0 without one."""
-        return max((offset + len(data) for offset, data in self.pending), default=0)
+        return max((offset + len(data) for offset, data in self.pending if data), default=0)
+
+    def forget(self) -> None:
+        """Nothing of what was written waits any longer."""
+        self.pending.clear()
+        self._newest.clear()
+        self.unsynced.clear()
+        self.unsynced_bytes = 0
 
     def write_below(self) -> None:
         """Make the writes in the file below, neighbours as one. `OSError`: the rest waits on."""
-        pending, self.pending = self.pending, []
+        pending, self.pending = [write for write in self.pending if write[1]], []
+        self._newest.clear()
         start = place = 0
         try:
             while place < len(pending):

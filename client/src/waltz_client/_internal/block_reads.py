@@ -1,0 +1,72 @@
+"""What feeds and ranges share when they read blocks: opening one, and what is in it as the application sees
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+
+from waltz_client._internal.rpc.block_feed import BlockFeed
+from waltz_client._internal.rpc.client import RpcClient
+from waltz_client._internal.stream.readers import Readers
+from waltz_client.headers import KINDS, HeaderNamespace
+from waltz_client.transaction import FeedTransaction
+from waltz_protocol.frames.blocks import Block
+
+HeaderTest = Callable[[int], bool]
+
+
+def open_blocks(
+    rpc: RpcClient,
+    readers: Readers,
+    after: int | None,
+    until: int | None,
+    *,
+    window_transactions: int,
+    window_bytes: int,
+    where: HeaderTest | None,
+    on_ready: Callable[[], object],
+) -> BlockFeed:
+    """A feed of blocks among the readers of a partition, not started yet."""
+    feed = BlockFeed(
+        rpc,
+        readers.partition_id,
+        after,
+        until,
+        window_transactions=window_transactions,
+        window_bytes=window_bytes,
+        headers=ranges_of(where),
+        on_ready=on_ready,
+        on_covered=readers.covered,
+    )
+    readers.blocks.add(feed)
+    return feed
+
+
+def close_blocks(rpc: RpcClient, readers: Readers, feed: BlockFeed) -> None:
+    """The reader has no use for it any longer. Idempotent."""
+    readers.blocks.discard(feed)
+    rpc.give_up(feed)
+
+
+def ranges_of(where: HeaderTest | None) -> tuple[tuple[int, int], ...]:
+    """The headers that a test lets through, as a server understands them: those of a namespace. None for any
+    other test, which is asked about each transaction on arrival."""
+    if isinstance(where, MethodType) and where.__func__ is HeaderNamespace.owns:
+        namespace: HeaderNamespace = where.__self__  # type: ignore[assignment]
+        return ((namespace.header(0), namespace.header(KINDS - 1)),)
+    return ()
+
+
+def transactions_of(
+    block: Block, where: HeaderTest | None, wants_data: HeaderTest | None
+) -> list[FeedTransaction]:
+    """The transactions of a block that `where` lets through, without their data if `wants_data` says so."""
+    found = list(map(FeedTransaction, block.fields(), block.payloads()))
+    if where is not None:
+        found = [one for one in found if where(one.header)]
+    if wants_data is not None:
+        for one in found:
+            if not wants_data(one.header):
+                one.data = None
+    return found

@@ -1,0 +1,271 @@
+"""Feeds and ranges over blocks: where one continues after anything that can happen to a connection, what it
+refuses, and that nothing else changes for the application."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from waltz_client import (
+    ClientAheadError,
+    HeaderNamespace,
+    PartitionInactiveError,
+    ServerRequestError,
+    WaltzClient,
+)
+from waltz_client._internal.block_reads import ranges_of, transactions_of
+from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.rpc.block_feed import BlockFeed
+from waltz_client._internal.rpc.call import PartitionCall
+from waltz_client.testing import InProcessLog
+from waltz_protocol.codec import CLIENT
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.blocks import LAST_BLOCK, Block, block_head, parse_block, stored_of_record
+from waltz_protocol.messages import client as m
+from waltz_protocol.records import pack_record
+from waltz_protocol.types import Record, ReqId, data_checksum
+
+pytestmark = pytest.mark.looptime
+LEDGER = HeaderNamespace("ledger")
+
+
+def record(txid: int, header: int = 0, data: bytes | None = None) -> bytes:
+    data = b"%d" % txid if data is None else data
+    wire = pack_record(Record(txid, ReqId(9, 1, 0, txid), header, data, data_checksum(data)))
+    return stored_of_record(wire)
+
+
+def block(first: int, last: int, ids: Sequence[int] | None = None, *, flags: int = 0) -> Block:
+    records = [record(txid) for txid in (range(first, last + 1) if ids is None else ids)]
+    joined = b"".join(records)
+    head = block_head(5, ReqId(1, 1, 0, 1).pack(), first, last, len(records), flags, len(joined))
+    return parse_block(memoryview(head + joined)[FRAME_HEADER_SIZE:])
+
+
+class Wire:
+    """The RPC client and its connection, as a call sees them."""
+
+    def __init__(self, version: int = 5) -> None:
+        self.version = version
+        self.calls: dict[tuple[int, int], PartitionCall] = {}
+        self.sent: list[object] = []
+        self.retries: list[str] = []
+
+    def send_frame(self, frame: bytes) -> bool:
+        self.sent.append(CLIENT.decode(frame[FRAME_HEADER_SIZE:], self.version))
+        return True
+
+    def retry_later(self, call: PartitionCall, reason: str) -> None:
+        self.retries.append(reason)
+
+    def forget(self, call: PartitionCall) -> None:
+        pass
+
+
+def opened(wire: Wire, after: int | None = 9, until: int | None = None, **windows: int) -> BlockFeed:
+    windows = {"window_transactions": 10, "window_bytes": 1000} | windows
+    feed = BlockFeed(
+        wire, 0, after, until, headers=(), on_ready=lambda: None, on_covered=lambda *_: None, **windows
+    )
+    sent(wire, feed)
+    return feed
+
+
+def sent(wire: Wire, feed: BlockFeed) -> m.BlockFeedRequest:
+    source = ReqIdSource(1, 0, random.Random(1))
+    source.raise_generation(1)
+    assert feed.takes(wire.version)
+    wire.send_frame(feed.request(wire, source))
+    feed.session = wire
+    request = wire.sent[-1]
+    assert isinstance(request, m.BlockFeedRequest)
+    return request
+
+
+def test_blocks_are_taken_in_order_and_what_does_not_continue_is_refused() -> None:
+    feed = opened(Wire())
+    feed.block_received(block(10, 12))
+    for wrong in (block(10, 12), block(12, 13), block(14, 15)):
+        with pytest.raises(ProtocolError, match="where 13 is expected"):
+            feed.block_received(wrong)
+    feed.block_received(block(13, 15, [14]))
+    taken = [feed.take(), feed.take(), feed.take()]
+    assert [one and [f[4] for f in one.fields()] for one in taken] == [[10, 11, 12], [14], None]
+    assert feed.position == 15
+
+
+def test_more_than_the_credit_or_the_end_is_refused() -> None:
+    feed = opened(Wire())
+    with pytest.raises(ProtocolError, match="beyond the credit"):
+        feed.block_received(block(10, 20))
+    feed = opened(Wire(), window_bytes=50)
+    feed.block_received(block(10, 11))  # a byte of credit is enough for one more
+    with pytest.raises(ProtocolError, match="beyond the credit"):
+        feed.block_received(block(12, 12))
+    feed = opened(Wire(), until=11)
+    with pytest.raises(ProtocolError, match="beyond the end"):
+        feed.block_received(block(10, 12))
+
+
+def test_credit_is_renewed_by_what_was_taken() -> None:
+    wire = Wire()
+    feed = opened(wire)
+    feed.block_received(block(10, 13))
+    feed.take()
+    assert not isinstance(wire.sent[-1], m.BlockCredit)
+    feed.block_received(block(14, 15))
+    feed.take()
+    more = wire.sent[-1]
+    assert isinstance(more, m.BlockCredit)
+    assert more.transactions == 6
+    feed.block_received(block(16, 25))
+
+
+def test_a_new_connection_continues_from_what_was_accepted() -> None:
+    wire = Wire()
+    feed = opened(wire)
+    feed.block_received(block(10, 13))
+    wire.calls.clear()
+    feed.lost()
+    request = sent(wire, feed)
+    assert (request.after, request.credit_transactions) == (13, 6)
+    feed.block_received(block(14, 14))
+    assert feed.buffered == 5
+
+
+def test_from_the_end_is_where_the_first_server_says() -> None:
+    wire = Wire()
+    feed = opened(wire, after=None)
+    assert wire.sent[-1].after == m.FROM_THE_END  # type: ignore[attr-defined]
+    feed.block_received(block(7, 6, []))
+    assert feed.position == 6
+    assert sent(wire, feed).after == 6
+
+
+def test_an_open_feed_is_not_silent_and_one_without_answer_is() -> None:
+    feed = opened(Wire())
+    assert feed.is_silent()
+    feed.block_received(block(10, 9, []))
+    assert not feed.is_silent()
+
+
+def test_failures_are_tried_again_or_end_it() -> None:
+    wire = Wire()
+    feed = opened(wire)
+    feed.failed(m.BlockFailureCode.NOT_SERVED, "gone")
+    feed.failed(m.BlockFailureCode.READ_FAILED, "the disk")
+    assert wire.retries == ["gone", "the disk"]
+    feed.failed(m.BlockFailureCode.TOO_MANY_FEEDS, "too many")
+    assert isinstance(feed.error, ServerRequestError)
+    assert feed.over
+
+
+def test_the_last_block_ends_it_and_leaving_early_is_said() -> None:
+    wire = Wire()
+    feed = opened(wire, until=11)
+    feed.block_received(block(10, 11, flags=LAST_BLOCK))
+    assert [feed.over, feed.take() is None, feed.over] == [False, False, True]
+    assert not wire.calls
+    early = opened(wire)
+    early.withdraw(wire)
+    assert isinstance(wire.sent[-1], m.BlockFeedEnd)
+
+
+def test_a_namespace_is_a_filter_of_the_server_and_other_tests_are_not() -> None:
+    assert ranges_of(LEDGER.owns) == ((LEDGER.header(0), LEDGER.header(255)),)
+    for name in ("a", "ledger", "inventory", "orders", "x" * 9):
+        ((first, last),) = ranges_of(HeaderNamespace(name).owns)
+        assert last - first == 255
+    assert ranges_of(None) == ranges_of(lambda header: True) == ()
+
+
+def test_transactions_are_those_of_the_block() -> None:
+    found = transactions_of(block(10, 13), lambda header: header == 0, None)
+    assert [(one.transaction_id, one.data) for one in found] == [(n, b"%d" % n) for n in range(10, 14)]
+    assert not transactions_of(block(10, 13), lambda header: header == 1, None)
+    assert [one.data for one in transactions_of(block(10, 11), None, lambda header: False)] == [None, None]
+
+
+def filled(count: int) -> InProcessLog:
+    log = InProcessLog()
+    for number in range(count):
+        log.partition().commit(b"%d" % number, header=LEDGER.header(1) if number % 3 == 0 else 5)
+    return log
+
+
+async def read_all(client: WaltzClient, until: int) -> list[tuple[int, bytes | None]]:
+    return [(t.transaction_id, t.data) async for t in client.feed(0, after=-1, until=until)]
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_a_client_reads_the_same_with_either_version(newest: int) -> None:
+    log = filled(3_000)
+    async with log.client(settings={"client.maxProtocolVersion": newest}) as client:
+        assert await read_all(client, 2_999) == [(n, b"%d" % n) for n in range(3_000)]
+        owned = [t.transaction_id async for t in client.feed(0, after=-1, until=2_999, where=LEDGER.owns)]
+        assert owned == list(range(0, 3_000, 3))
+        ranges = [batch async for batch in client.read_range(0, 100, 2_000, batch_transactions=300)]
+        assert [txid for batch in ranges for txid in batch.transaction_ids] == list(range(100, 2_001))
+        assert ranges[0].data[: ranges[0].offsets[1]] == b"100"
+        with pytest.raises(ClientAheadError):
+            async for _ in client.feed(0, after=5_000):
+                pass
+
+
+@pytest.mark.parametrize("versions", [(5, 4), (4, 5), (5, 4, 5, 4)])
+async def test_a_reconnect_may_change_the_version_in_the_middle(versions: tuple[int, ...]) -> None:
+    log = filled(4_000)
+    log._newest_version = versions[0]
+    settings = {"client.feedBufferTransactions": 1024, "client.prefetchTransactions": 50}
+    changes = iter(versions[1:])
+    async with log.client(settings=settings) as client:
+        got: list[int] = []
+        async for transaction in client.feed(0, after=-1, until=3_999):
+            got.append(transaction.transaction_id)
+            if len(got) % 700 == 500 and (newest := next(changes, None)) is not None:
+                log._newest_version = newest
+                log.disconnect()
+        assert got == list(range(4_000))
+
+
+@pytest.mark.parametrize("versions", [(5, 4), (4, 5), (5, 5)])
+async def test_a_range_goes_on_with_another_version(versions: tuple[int, int]) -> None:
+    log = filled(4_000)
+    log._newest_version = versions[0]
+    async with log.client() as client:
+        got: list[int] = []
+        async for batch in client.read_range(0, 0, 3_999, batch_transactions=100):
+            got += batch.transaction_ids
+            if len(got) == 1_000:
+                log._newest_version = versions[1]
+                log.disconnect()
+        assert got == list(range(4_000))
+
+
+async def test_failed_reads_and_moves_leave_no_gap() -> None:
+    log = filled(3_000)
+    async with log.client() as client:
+        log.partition().fail_next_reads(3)
+        got = []
+        async for transaction in client.feed(0, after=-1, until=2_999):
+            got.append(transaction.transaction_id)
+            if len(got) % 1_000 == 10:
+                log.partition().fail_next_reads(1)
+                log.partition().remount()
+        assert got == list(range(3_000))
+
+
+async def test_what_is_committed_meanwhile_comes_and_letting_go_ends_it() -> None:
+    log = filled(10)
+    async with log.client(settings={"client.autoMount": False}) as client:
+        await client.set_partitions([0])
+        got = []
+        with pytest.raises(PartitionInactiveError):
+            async for transaction in client.feed(0, after=8):
+                got.append(transaction.data)
+                if len(got) == 4:
+                    await client.set_partitions([])
+                else:
+                    log.partition().commit(b"new %d" % len(got))
+        assert got == [b"9", b"new 1", b"new 2", b"new 3"]

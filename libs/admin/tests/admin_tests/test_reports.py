@@ -1,0 +1,99 @@
+"""What servers report about clients, locks and latency, read by the tools."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from admin_tests.fake_processes import FakeServer
+from waltz_admin.latency import Latency, added
+from waltz_admin.reports import CLIENTS, DOES_NOT_REPORT, LATENCY, LOCKS, parse_report, read_reports
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
+
+PLAIN = TlsSettings(enabled=False)
+SERVER = Endpoint("server-1", 7)
+CLIENT = {
+    "client": 3, "address": "10.0.0.1:55", "version": 4, "unsent_bytes": 9, "mounted": 2, "partitions": "0-1",
+    "following": 1, "behind": 5, "furthest": [{"partition": 1, "sent": 4, "behind": 5, "state": "catching up"}],
+}  # fmt: skip
+LOCK = {
+    "partition": 1, "lock": -7, "conflicts": 2, "waits": 1, "over": 0, "transaction": 5, "winner": None, "loser": 3,
+}  # fmt: skip
+REPORT = {
+    "format": 1,
+    "clients": {"connections": 2, "left_out": 0, "rows": [CLIENT]},
+    "locks": {
+        "refused": 2,
+        "rows": [LOCK],
+        "pairs": [{"partition": 1, "lock": -7, "winner": None, "loser": 3, "conflicts": 2, "over": 0}],
+        "waiting": [{"partition": 1, "lock": -7, "holder": 3, "clients": [4, 5], "count": 2}],
+    },
+    "latency": {"bounds_seconds": [0.5, 1.0], "count": 4, "at_most": [3, 4], "partitions": {"1": [4, 2.0]}},
+}
+
+
+async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
+    async with (
+        FakeServer(partitions=(0,), report=json.dumps(REPORT)).running() as new,
+        FakeServer(partitions=(1,)).running() as old,
+        FakeServer(silent=True).running() as hangs,
+    ):
+        servers = [(1, new.endpoint), (2, old.endpoint), (3, hangs.endpoint), (4, Endpoint("127.0.0.1", 1))]
+        one, two, three, four = await read_reports(
+            servers, CLIENTS | LOCKS | LATENCY, tls=PLAIN, timeout_seconds=0.5
+        )
+    assert (one.problem, two.problem, two.silent) == ("", DOES_NOT_REPORT, True)
+    assert all(one.problem for one in (three, four))
+    assert not any(one.silent for one in (three, four))
+    (row,) = one.clients
+    assert (row.client, row.server, row.behind, row.furthest[0].state) == (3, new.endpoint, 5, "catching up")
+    assert (one.locks[0].lock, one.locks[0].winner, one.pairs[0].conflicts) == (-7, None, 2)
+    assert (one.waiting[0].holder, one.waiting[0].clients) == (3, (4, 5))
+    assert one.latency == Latency((0.5, 1.0), (3, 4), 4)
+    assert one.appends == {1: (4, 2.0)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "nonsense",
+        "[" * 100_000,
+        json.dumps({"clients": {"rows": [{**CLIENT, "address": 7}, {"client": 1}, 7]}, "locks": []}),
+        json.dumps({"locks": {"rows": [{**LOCK, "lock": None}], "pairs": 3, "waiting": [{}]}}),
+        json.dumps(
+            {"latency": {"bounds_seconds": [1], "at_most": [], "count": 1, "partitions": {"x": 1, "1": [1]}}}
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_left_out(text: str) -> None:
+    found = parse_report(1, SERVER, text)
+    assert (found.clients, found.locks, found.pairs, found.waiting) == ((), (), (), ())
+    assert (found.latency, found.appends) == (None, {})
+
+
+def test_quantiles_are_those_of_what_came_between() -> None:
+    before = Latency((0.001, 0.002, 0.004), (100, 100, 100), 100)
+    after = Latency((0.001, 0.002, 0.004), (100, 150, 200), 200)
+    found = after.since(before)
+    assert (found.at_most, found.count) == ((0, 50, 100), 100)
+    assert found.quantile(0.5) == pytest.approx(0.002)
+    assert found.quantile(0.75) == pytest.approx(0.003)
+    assert found.quantile(0.25) == pytest.approx(0.0015)
+    assert after.since(None) is after
+    assert before.since(after) is before, "the counts began anew: a server was started again"
+    assert after.since(Latency((1.0,), (1,), 1)) is after
+    assert Latency((0.001,), (0,), 0).quantile(0.5) is None
+    assert Latency((0.001,), (0,), 10).quantile(0.5) == 0.001, (
+        "all of them took longer than the highest bound"
+    )
+
+
+def test_histograms_of_servers_are_added() -> None:
+    one, two = Latency((1.0, 2.0), (1, 2), 2), Latency((1.0, 2.0), (3, 3), 4)
+    assert added([one, two]) == Latency((1.0, 2.0), (4, 5), 6)
+    assert added([]) is None
+    assert added([one, Latency((9.0,), (1,), 1)]) == one

@@ -1,0 +1,179 @@
+"""Blocks of stored records: how version 5 carries transactions with their data (docs/protocol.md, version 5).
+
+Pure. A record is in a block as it is in a segment file (docs/storage-files.md), its checksum covers all of
+it, and nobody between the disk and the reader makes it anew: a server encodes a committed transaction once,
+whoever reads it; a client cuts a block and checks it once.
+
+    i64 id | ReqId | i32 header | i32 length | i32 CRC of the data | data | i32 CRC of everything before
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.frame import Magic
+from waltz_protocol.messages.client import BlockFailure, FeedBlock
+
+FEED_BLOCK = FeedBlock.TYPE
+BLOCK_FAILURE = BlockFailure.TYPE
+STORED_HEAD_BYTES = 36
+STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
+BLOCK_HEAD_BYTES = 1 + 16 + 8 + 8 + 4 + 4
+"""Of a FEED_BLOCK body, before its records."""
+LAST_BLOCK = 1
+"""Flag of a block: everything up to `until` has been sent, the feed is over."""
+
+_HEAD = struct.Struct(">bhib16sqqii")
+_BODY = struct.Struct(">iiqqii")  # behind type, client id and generation
+_CHECKED = struct.Struct(">q8xi8xi")  # id, partition, length
+_FIELDS = struct.Struct(">qiiiii")
+_I32 = struct.Struct(">I")
+_DATA_CHECKSUM = struct.Struct(">32xi")
+
+Fields = tuple[int, int, int, int, int, int]
+"""client id, generation, partition id, seq num, transaction id, header."""
+
+
+def _sealed(before: bytes) -> bytes:
+    return before + zlib.crc32(before).to_bytes(4, "big")
+
+
+def stored_of_entry(transaction_id: int, req_id: bytes, tail: bytes) -> bytes:
+    """The stored form of a transaction just committed; `tail` is i32 header | i32 length | data | i32 crc."""
+    id_bytes = transaction_id.to_bytes(8, "big", signed=True)
+    return _sealed(b"".join((id_bytes, req_id, tail[:8], tail[-4:], memoryview(tail)[8:-4])))
+
+
+def stored_of_record(record: bytes) -> bytes:
+    """The stored form of a wire record, whose own checksum has been verified."""
+    return _sealed(b"".join((record[:32], record[-4:], memoryview(record)[32:-4])))
+
+
+def header_of_stored(record: bytes) -> int:
+    """The application's header of a stored record."""
+    return int.from_bytes(record[24:28], "big", signed=True)
+
+
+def block_head(
+    version: int, req_id: bytes, first: int, last: int, count: int, flags: int, size_bytes: int
+) -> bytes:
+    """What comes before the `size_bytes` of records in a FEED_BLOCK frame, the header of it included."""
+    if len(req_id) != 16:
+        raise EncodeError(f"a ReqId has 16 bytes, not {len(req_id)}")
+    size = BLOCK_HEAD_BYTES + size_bytes
+    try:
+        return _HEAD.pack(Magic.CLIENT, version, size, FEED_BLOCK, req_id, first, last, count, flags)
+    except struct.error as e:
+        raise EncodeError(f"a block cannot be encoded: {e}") from None
+
+
+class Block:
+    """Checked transactions of one partition in the order of their ids: `count` of those from `first` to
+    `last`, the rest left out by a filter. Made by `parse_block`; immutable.
+
+    `data` is the records back to back; that of place i begins at `starts[i]` and ends at `starts[i + 1]`.
+    """
+
+    __slots__ = ("data", "first", "flags", "last", "partition_id", "seq_num", "starts")
+
+    def __init__(
+        self,
+        partition_id: int,
+        seq_num: int,
+        first: int,
+        last: int,
+        flags: int,
+        data: bytes,
+        starts: Sequence[int],
+    ) -> None:
+        self.partition_id = partition_id
+        self.seq_num = seq_num
+        self.first = first
+        self.last = last
+        self.flags = flags
+        self.data = data
+        self.starts = starts
+
+    @property
+    def count(self) -> int:
+        """How many transactions are in it."""
+        return len(self.starts) - 1
+
+    def fields(self) -> list[Fields]:
+        """The headers of the transactions."""
+        unpack, data = _FIELDS.unpack_from, self.data
+        found = []
+        for at in self.starts[:-1]:
+            txid, client_id, generation, partition_id, seq_num, header = unpack(data, at)
+            found.append((client_id, generation, partition_id, seq_num, txid, header))
+        return found
+
+    def payloads(self) -> list[bytes]:
+        """The data of the same transactions."""
+        data = self.data
+        return [data[a + STORED_HEAD_BYTES : b - 4] for a, b in pairwise(self.starts)]
+
+    def checksums(self) -> list[int]:
+        """The CRC-32 of the data of the same transactions, as signed numbers."""
+        unpack, data = _DATA_CHECKSUM.unpack_from, self.data
+        return [unpack(data, at)[0] for at in self.starts[:-1]]
+
+
+def parse_block(body: memoryview) -> Block:
+    """Decode and check a FEED_BLOCK body, which is copied. ProtocolError when anything in it is not what its
+    head says: a record cut short or changed, of another partition, out of order or outside of the block."""
+    if len(body) < BLOCK_HEAD_BYTES:
+        raise ProtocolError("a block is cut short")
+    partition_id, seq_num, first, last, count, flags = _BODY.unpack_from(body, 9)
+    if first < 0 or last < first - 1 or not 0 <= count <= last - first + 1:
+        raise ProtocolError(f"a block of {count} transactions from {first} to {last}")
+    if flags & ~LAST_BLOCK:
+        raise ProtocolError(f"a block with the unknown flags {flags}")
+    data = bytes(body[BLOCK_HEAD_BYTES:])
+    starts = _cut(data, partition_id, first, last, count)
+    return Block(partition_id, seq_num, first, last, flags, data, starts)
+
+
+def _cut(data: bytes, partition_id: int, first: int, last: int, count: int) -> list[int]:
+    """Where the records begin, and the end of the last one; each is checked as a whole."""
+    size = len(data)
+    if count * STORED_OVERHEAD_BYTES > size:
+        raise ProtocolError(f"a block of {size} bytes cannot hold {count} transactions")
+    view = memoryview(data)
+    head, checksum, crc32 = _CHECKED.unpack_from, _I32.unpack_from, zlib.crc32
+    starts = [0]
+    at, least = 0, first
+    whole = count == last - first + 1
+    for _ in range(count):
+        if at + STORED_OVERHEAD_BYTES > size:
+            raise ProtocolError("a record in a block is cut short")
+        transaction_id, found_partition, length = head(data, at)
+        end = at + STORED_HEAD_BYTES + length
+        if length < 0 or end + 4 > size:
+            raise ProtocolError(f"transaction {transaction_id} in a block is cut short")
+        if crc32(view[at:end]) != checksum(data, end)[0]:
+            raise ProtocolError(f"the checksum of transaction {least} in a block does not match it")
+        if found_partition != partition_id:
+            raise ProtocolError(f"a transaction of partition {found_partition} in a block of {partition_id}")
+        if (transaction_id != least) if whole else not least <= transaction_id <= last:
+            raise ProtocolError(f"transaction {transaction_id} in a block where {least} is expected")
+        least = transaction_id + 1
+        at = end + 4
+        starts.append(at)
+    if at != size:
+        raise ProtocolError(f"{size - at} bytes follow the last record of a block")
+    return starts
+
+
+def data_parts(record: bytes) -> tuple[bytes, memoryview, bytes]:
+    """The data of a stored record as TRANSACTION_DATA_RESPONSE has it: i32 length, data, i32 CRC."""
+    return record[28:32], memoryview(record)[STORED_HEAD_BYTES:-4], record[32:36]
+
+
+def total_bytes(records: Iterable[bytes]) -> int:
+    """Of records back to back."""
+    return sum(map(len, records))

@@ -1,0 +1,52 @@
+"""How long appends spend in each stage of a server, for `waltz_server_append_stage_seconds`.
+
+Of the whole server, not of each partition: a histogram is twenty series, and four of them per partition would
+be most of what a server with a thousand partitions publishes. Which partition is slow is said by
+`response-latency`, which each has; why, by these.
+
+The hot path makes nothing per message for it: a time is read once per batch, and appends of one batch that
+arrived in one turn are counted together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_server.partition.queued_append import QueuedAppend
+
+
+class AppendStages:
+    """The timers of the four stages; the registry gives all partitions the same ones.
+
+    * `queue`: from the arrival to the hand-over to the store: locks, admission, free space in flight
+    * `storage`: from there to the reply that makes a majority
+    * `commit`: from that reply to the risen committed mark: locks, caches, the frames of the feed
+    * `feed`: from there to the end of the turn's writes to the clients whose feeds are at the end of the log
+    """
+
+    __slots__ = ("commit", "feed", "queue", "storage")
+
+    def __init__(self, registry: MetricsRegistry, group: str) -> None:
+        prefix = f"{group}.append-stage-"
+        self.queue = registry.timer(prefix + "queue")
+        self.storage = registry.timer(prefix + "storage")
+        self.commit = registry.timer(prefix + "commit")
+        self.feed = registry.timer(prefix + "feed")
+
+    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> None:
+        """The store has taken them; each remembers when."""
+        arrived_at, same = 0.0, 0
+        for item in items:
+            item.handed_at = now
+            if item.arrived_at == arrived_at:
+                same += 1
+                continue
+            self.queue.update_many(now - arrived_at, same)
+            arrived_at, same = item.arrived_at, 1
+        self.queue.update_many(now - arrived_at, same)
+
+    def committed(self, began: float, now: float, count: int) -> float:
+        """The mark has risen over `count` appends whose majority was known at `began`; returns `now`."""
+        self.commit.update_many(now - began, count)
+        return now

@@ -1,0 +1,2 @@
+"""The Grafana dashboards of `manifests/monitoring/dashboards`, as values; `test_dashboards` writes and checks
+them."""
