@@ -17,10 +17,12 @@ from rich.console import Console
 from bench.cluster import BenchCluster
 from bench.console import measure_console
 from bench.contention import measure_contention
+from bench.curve import measure_curve
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
 from bench.locks import measure_locks
+from bench.metrics import measure_metrics
 from bench.plan import FULL, QUICK, Plan
 from bench.plot import write_plot
 from bench.processes import BenchError
@@ -33,7 +35,7 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("hostile", "window", "contention")
+ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics")
 """Measured only when named by `--only`."""
 
 
@@ -90,17 +92,24 @@ class Bench:
             if "console" in self._parts:
                 with self._step("console"):
                     figures += await measure_console()
+            if "metrics" in self._parts:
+                with self._step("scrapes"):
+                    figures += await measure_metrics(self._directory / f"metrics-{number}", self._plan)
             if "hostile" in self._parts:
                 for tls in self._plan.tls_modes:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
                         directory = self._directory / f"hostile-{number}-{tls_name(tls)}"
                         figures += await measure_hostile(directory, self._plan, tls)
+            if "curve" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"curve, {tls_name(tls)}"):
+                        figures += await measure_curve(self._directory, self._plan, tls, f"curve-{number}")
             runs.append(figures)
         return medians(runs)
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "locks", "console", "hostile"}:
+        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile", "curve"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

@@ -31,15 +31,22 @@ class BenchCluster:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, directory: Path, plan: Plan, tls: bool, *, environment: Mapping[str, str] | None = None
+        cls,
+        directory: Path,
+        plan: Plan,
+        tls: bool,
+        *,
+        environment: Mapping[str, str] | None = None,
+        overrides: Mapping[str, Mapping[str, object]] | None = None,
     ) -> AsyncIterator[BenchCluster]:
-        """A new cluster under `directory`, stopped at the end."""
+        """A new cluster under `directory`, stopped at the end. `overrides`: see `LocalSettings`."""
         settings = LocalSettings(
             directory=directory,
             partitions=plan.partitions,
             tls=tls,
             session_timeout_ms=plan.session_timeout_ms,
             environment=environment or {},
+            overrides=overrides or {},
         )
         async with LocalCluster(settings) as local:
             yield cls(local, plan, tls)

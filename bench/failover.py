@@ -1,38 +1,55 @@
-"""Failover figures: how long no append is acknowledged after a process is killed or asked to leave.
+"""Failover figures: how long no append is acknowledged after a process is killed, frozen or asked to leave.
 
 Writers run on all partitions all the time; a gap is the longest time between two acknowledged appends of one
-partition, and the figure is the worst partition's.
+partition, and the figure is the worst partition's. Where its time went is in the details, by the log of the
+server that took over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 from bench.cluster import BenchCluster
+from bench.failover_steps import failover_steps
 from bench.figures import Figure, Target
-from bench.plan import SERVER_TERM_TARGET, STORAGE_KILL_TARGET, group_name, server_kill_target
+from bench.plan import (
+    SERVER_STOP_TARGET,
+    SERVER_TERM_TARGET,
+    STORAGE_KILL_TARGET,
+    group_name,
+    server_kill_target,
+)
 from bench.processes import Child
 
 WRITERS_PER_PARTITION = 4
+KILL, TERM, STOP = "SIGKILL", "SIGTERM", "SIGSTOP"
 
 
 async def measure_failover(cluster: BenchCluster) -> list[Figure]:
-    """Gaps after SIGKILL of a storage node and of a server, and after SIGTERM of a server."""
+    """Gaps after SIGKILL of a storage node and of a server, after SIGTERM and SIGSTOP of a server."""
     load = f"{WRITERS_PER_PARTITION} closed-loop writers in each of {cluster.plan.partitions} partitions"
     group = group_name("longest time without an acknowledged append", cluster.tls)
     timeout_seconds = cluster.plan.session_timeout_ms / 1000
     settle = cluster.plan.settle_seconds
     storage, server = cluster.local.storage_roles[-1], cluster.local.server_roles[-1]
-    steps: tuple[tuple[str, str, bool, float, Target], ...] = (
-        ("SIGKILL of a storage node", storage, True, settle, STORAGE_KILL_TARGET),
-        ("SIGTERM of a server", server, False, settle, SERVER_TERM_TARGET),
+    steps: tuple[tuple[str, str, str, float, Target], ...] = (
+        ("SIGKILL of a storage node", storage, KILL, settle, STORAGE_KILL_TARGET),
+        ("SIGTERM of a server", server, TERM, settle, SERVER_TERM_TARGET),
         (
             f"SIGKILL of a server (session timeout {timeout_seconds:g} s)",
             server,
-            True,
+            KILL,
             timeout_seconds + settle,
             server_kill_target(cluster.plan.session_timeout_ms),
+        ),
+        (
+            f"SIGSTOP of a server (session timeout {timeout_seconds:g} s)",
+            server,
+            STOP,
+            timeout_seconds + settle,
+            SERVER_STOP_TARGET,
         ),
     )
     figures: list[Figure] = []
@@ -45,18 +62,32 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
     ]
     with cluster.load(*arguments, in_flight_per_partition=WRITERS_PER_PARTITION) as child:
         await asyncio.to_thread(child.wait_line, "ready", 30.0)
-        for name, role, kill, settle_seconds, target in steps:
+        for name, role, how, settle_seconds, target in steps:
             await _longest_gap(child, 1.0)  # forget what was before
-            if kill:
+            began = time.time()
+            if how == KILL:
                 await cluster.local.kill_role(role)
+            elif how == STOP:
+                cluster.local.pause_role(role)
             else:
                 await cluster.local.stop_role(role)
             gap, gaps = await _longest_gap(child, settle_seconds)
-            figures.append(Figure(group, name, gap, "s", target, load, details={"per_partition": gaps}))
-            await cluster.local.start_role(role)
+            details = {"per_partition": gaps, "steps": _steps(cluster, role, began)}
+            figures.append(Figure(group, name, gap, "s", target, load, details=details))
+            if how == STOP:
+                cluster.local.resume_role(role)
+            else:
+                await cluster.local.start_role(role)
             await cluster.local.wait_serving()
             await asyncio.sleep(settle / 2)  # partitions move back to the returned server
     return figures
+
+
+def _steps(cluster: BenchCluster, ended: str, began: float) -> dict[str, dict[str, float]]:
+    """Of each other server: see `failover_steps`."""
+    others = [role for role in cluster.local.server_roles if role != ended]
+    logs = {role: cluster.local.log_path(role).read_text().splitlines() for role in others}
+    return {role: failover_steps(lines, began) for role, lines in logs.items()}
 
 
 async def _longest_gap(child: Child, after_seconds: float) -> tuple[float, list[float]]:

@@ -7,13 +7,16 @@ Every role is a process of its own. Frames have the sizes of the real protocols 
 APPEND_REQUEST of 568 B, a record of 548 B in a storage Append frame, a FEED_DATA of 36 B); TLS is on or off
 alike. The relay cuts the record out of each request, sends what one socket read brought as one Append per
 partition to all three, and answers a transaction when two have synced it. A disk process appends the body of
-each frame to the file of its partition and syncs each file once per turn of its loop. Nothing else happens:
+each frame to the file of its partition and syncs each file once per turn of its loop. With `--journal` it
+has one file for all partitions, filled with zeros once and written in turn, and syncs it once per turn: what
+a storage node with a journal is compared with. Nothing else happens:
 no locks, no transaction ids, no checksum checks, no indexes, no sessions, no recovery. What Waltz does on top
 of this is what the ratio "ours / limit" shows.
 
 The load is a window: `in_flight` transactions are outstanding, an answer lets the next one go.
 
-    python -m bench.limit [--tls] [--in-flight 2000] [--seconds 5] [--payload 512] [--sync inline|thread]
+    python -m bench.limit [--tls] [--journal] [--in-flight 2000] [--seconds 5] [--payload 512]
+                          [--sync inline|thread]
 """
 
 from __future__ import annotations
@@ -33,140 +36,31 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import uvloop
 
 from bench.latency import percentiles_ms
+from bench.limit_disk import DiskJournal, DiskProtocol
+from bench.limit_frames import (
+    CHECKSUM,
+    FEED,
+    LENGTH,
+    RECORD_PREFIX,
+    REQ_ID,
+    REQ_ID_AT,
+    STORAGE_HEAD,
+    TAIL_AT,
+    Framed,
+)
 from bench.processes import Child, CpuWatch, start_role
 from bench.tls import bench_certificate
 from waltz_testkit.ports import free_ports
 
-HEADER = struct.Struct(">BHI")
-APPEND_HEAD = struct.Struct(">BHIB16sqiiiii")  # frame header, type, req id, hwm, 3 x no locks, header, length
-FEED = struct.Struct(">BHIB16sqi")
-STORAGE_HEAD = struct.Struct(">BHIBqqii")
-STORAGE_PARTITION_COUNT = struct.Struct(">ii")
-LENGTH = struct.Struct(">i")
-CHECKSUM = struct.Struct(">I")
-REQ_ID = struct.Struct(">iiii")
-RECORD_PREFIX = bytes(8)  # where the transaction id goes
-REQ_ID_AT = 8
-TAIL_AT = 44  # the record's tail (header, length, data, checksum) in an APPEND_REQUEST without locks
 DISKS = 3
-BUFFER_BYTES = 512 * 1024
 
 Parts = list[bytes | bytearray]
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
-
-
-class Framed(asyncio.BufferedProtocol):
-    """Reads into one buffer; `frames(view, starts)` gets all complete frames of one socket read."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._end = 0
-        self.transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's own classes, alike
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view[self._end :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        end = self._end + nbytes
-        start = 0
-        bounds: list[tuple[int, int]] = []
-        unpack_from = HEADER.unpack_from
-        buffer = self._buffer
-        while end - start >= 7:
-            after = start + 7 + unpack_from(buffer, start)[2]
-            if after > end:
-                break
-            bounds.append((start, after))
-            start = after
-        if bounds:
-            self.frames(buffer, bounds)
-        if start:
-            self._view[: end - start] = self._view[start:end]
-        self._end = end - start
-
-    def frames(self, buffer: bytearray, bounds: list[tuple[int, int]]) -> None:
-        raise NotImplementedError
-
-
-class DiskProtocol(Framed):
-    """One connection from the relay: what arrived in this turn is written, synced once per file, answered.
-
-    Inline, the sync blocks the loop and the next turn finds what came meanwhile; with a thread the loop takes
-    in the next frames while the sync runs.
-    """
-
-    def __init__(self, files: list[int], pool: ThreadPoolExecutor | None, checked: bool) -> None:
-        super().__init__()
-        self._files = files
-        self._pool = pool
-        self._checked = checked
-        self._loop = asyncio.get_running_loop()
-        self._records: dict[int, list[bytearray]] = {}
-        self._replies: list[bytes] = []
-        self._busy = False
-
-    def frames(self, buffer: bytearray, bounds: list[tuple[int, int]]) -> None:
-        records = self._records
-        for start, after in bounds:
-            body = buffer[start + STORAGE_HEAD.size : after - 1]
-            partition, count = STORAGE_PARTITION_COUNT.unpack_from(buffer, start + 24)
-            if self._checked:
-                _check_records(body, count)
-            records.setdefault(partition % len(self._files), []).append(body)
-        self._replies += [_success(buffer, a) for a, _ in bounds]
-        if not self._busy:
-            self._next()
-
-    def _next(self) -> None:
-        records, self._records = self._records, {}
-        replies, self._replies = b"".join(self._replies), []
-        if self._pool is None:
-            self._store(records)
-            self.transport.write(replies)
-        else:
-            self._busy = True
-            self._pool.submit(self._job, records, replies)
-
-    def _job(self, records: dict[int, list[bytearray]], replies: bytes) -> None:
-        self._store(records)
-        self._loop.call_soon_threadsafe(self._synced, replies)
-
-    def _synced(self, replies: bytes) -> None:
-        self._busy = False
-        self.transport.write(replies)
-        if self._records:
-            self._next()
-
-    def _store(self, records: dict[int, list[bytearray]]) -> None:
-        for partition, parts in records.items():
-            os.write(self._files[partition], b"".join(parts))
-        for partition in records:
-            os.fdatasync(self._files[partition])
-
-
-def _check_records(body: bytearray, count: int) -> None:
-    """Walk the records of an Append and compare every checksum."""
-    view = memoryview(body)
-    at = 0
-    for _ in range(count):
-        end = at + 32 + LENGTH.unpack_from(body, at + 28)[0]
-        if zlib.crc32(view[at + 32 : end]) != CHECKSUM.unpack_from(body, end)[0]:
-            raise ValueError("a record does not match its checksum")
-        at = end + 4
-
-
-def _success(buffer: bytearray, at: int) -> bytes:
-    """The Success frame for the Append at `at`: same session, sequence number and partition."""
-    return b"S\x00\x00\x00\x00\x00\x15\x07" + buffer[at + 8 : at + 28]
 
 
 class RelayToDisk(Framed):
@@ -342,9 +236,13 @@ async def _serve(port: int, factory: Callable[[], asyncio.BaseProtocol], tls: ss
 async def disk_main(options: argparse.Namespace) -> None:
     """A disk process: `options.port`, `options.file`."""
     flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
-    files = [os.open(f"{options.file}-{number}", flags, 0o600) for number in range(options.files)]
+    journal = DiskJournal(f"{options.file}-journal") if options.journal else None
+    count = 0 if options.journal else options.files
+    files = [os.open(f"{options.file}-{number}", flags, 0o600) for number in range(count)]
     pool = ThreadPoolExecutor(1) if options.sync == "thread" else None
-    await _serve(options.port, lambda: DiskProtocol(files, pool, options.checked), _contexts(options)[0])
+    await _serve(
+        options.port, lambda: DiskProtocol(files, journal, pool, options.checked), _contexts(options)[0]
+    )
 
 
 async def relay_main(options: argparse.Namespace) -> None:
@@ -407,16 +305,17 @@ def run_limit(
     sync: str = "inline",
     files: int = 1,
     checked: bool = False,
+    journal: bool = False,
     directory: Path | None = None,
 ) -> dict[str, object]:
-    """Start all roles, measure, stop them; the client's figures as a dict."""
+    """Start all roles, measure, stop them; the client's figures as a dict. `files`: partitions. `journal`:
+    all of them in one file of blocks that are there already."""
     with contextlib.ExitStack() as stack:
         where = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="waltz-limit-", dir=directory)))
         certificate = bench_certificate(where) if tls else None
         common = ["--payload", str(payload_bytes), "--in-flight", str(in_flight), "--seconds", str(seconds)]
         common += ["--sync", sync, "--files", str(files)]
-        if checked:
-            common.append("--checked")
+        common += ["--checked"] * checked + ["--journal"] * journal
         if certificate is not None:
             common += ["--tls", "--tls-file", str(certificate)]
 
@@ -447,6 +346,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--payload", type=int, default=512, help="bytes of data per transaction")
     parser.add_argument("--sync", choices=("inline", "thread"), default="inline", help="where fdatasync runs")
     parser.add_argument("--files", type=int, default=1, help="partitions, each with a file (default 1)")
+    parser.add_argument("--journal", action="store_true", help="one preallocated file for all partitions")
     parser.add_argument("--checked", action="store_true", help="relay and disks compare every checksum")
     parser.add_argument("--directory", type=Path, help="where the disk processes write (default: temporary)")
     internal = parser.add_argument_group("used by the run itself")
@@ -475,6 +375,7 @@ def main() -> int:
         sync=options.sync,
         files=options.files,
         checked=options.checked,
+        journal=options.journal,
         directory=options.directory,
     )
     cpu = result["cpu_us_per_transaction"]

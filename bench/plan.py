@@ -97,6 +97,17 @@ QUICK = Plan(
     tls_modes=(True,),
 )
 
+CURVE_PARTITIONS = (1, 8, 64, 128, 256, 1000)
+CURVE_WRITER_TARGETS = {
+    1: at_least(17_000),
+    8: at_least(15_000),
+    128: at_least(12_000),
+    1000: at_least(10_000),
+}
+CURVE_PIPELINED_TARGETS = {8: at_least(60_000), 128: at_least(50_000), 1000: at_least(40_000)}
+CURVE_DISK_TARGET = at_most(2.3)
+FULL_JOURNAL_START_TARGET = at_most(3.0, binding=True)
+
 
 def rate_target(mode: WriteMode, tls: bool) -> Target | None:
     """Floor of appends per second, stated for TLS on."""
@@ -128,6 +139,7 @@ READ_DATA_TARGET = at_least(20_000)
 READ_HEADERS_TARGET = at_least(150_000)
 STORAGE_KILL_TARGET = at_most(1.0, binding=True)
 SERVER_TERM_TARGET = at_most(0.5, binding=True)
+SERVER_STOP_TARGET = at_most(3.5, binding=True)
 START_TARGET = at_most(2.0, binding=True)
 STORAGE_RSS_TARGET = at_most(80.0, binding=True)
 SERVER_RSS_TARGET = at_most(120.0, binding=True)
@@ -144,8 +156,8 @@ SPARK_EMPTY_TRIGGER_TARGET = at_most(150.0, binding=True)
 
 
 def server_kill_target(session_timeout_ms: int) -> Target:
-    """A killed server is missed for the ZooKeeper session timeout and at most a second more."""
-    return at_most(session_timeout_ms / 1000 + 1.0, binding=True)
+    """The other servers notice that it is gone, long before the ZooKeeper session ends."""
+    return at_most(min(session_timeout_ms / 1000 + 1.0, 1.0), binding=True)
 
 
 def group_name(what: str, tls: bool) -> str:

@@ -20,6 +20,11 @@ class BenchError(Exception):
     """A part of the benchmark did not do its work; the message says which."""
 
 
+def written_bytes(pids: Sequence[int]) -> int:
+    """Bytes that processes have caused to be written to a disk (Linux: pages as they become dirty)."""
+    return sum(psutil.Process(pid).io_counters().write_bytes for pid in pids)
+
+
 class Child:
     """One role: its standard output line by line (read by a thread), and its end."""
 

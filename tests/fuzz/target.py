@@ -28,6 +28,7 @@ NAMES = (
     "segment_scan",
     "control_file",
     "sidecar",
+    "journal",
     "directory",
 )
 

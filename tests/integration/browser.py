@@ -57,6 +57,10 @@ class Browser:
         """The value of a function body."""
         return self._call("POST", "/execute/sync", {"script": text, "args": list(arguments)})
 
+    def script_async(self, text: str, *arguments: object) -> Any:
+        """What a function body passes to the last of its arguments, a function."""
+        return self._call("POST", "/execute/async", {"script": text, "args": list(arguments)})
+
     def text(self) -> str:
         """What a reader sees."""
         found = self.script("return document.body ? document.body.innerText : ''")

@@ -18,6 +18,7 @@ import pytest
 
 from tests.integration.browser import Browser, browser, find
 from tests.integration.cli.live import Live, live_cluster
+from tests.integration.console_pages import serious_faults, unlabelled
 from tests.integration.processes import WALTZ
 from waltz_client import WaltzClient
 
@@ -167,32 +168,11 @@ def test_every_page_is_reached_with_the_keyboard(window: Browser, live: Live) ->
         title = window.script("return document.querySelector('h1').textContent")
         assert window.script("return document.title") == f"{title} – Waltz console"
         assert window.script("return document.querySelector('nav a[aria-current]').textContent") == title
-        assert _unlabelled(window) == []
+        assert unlabelled(window) == []
+        assert serious_faults(window) == []
     window.keys("?")
     assert window.script("return document.getElementById('keys').open")
     window.script("document.getElementById('keys').close()")
-
-
-def _unlabelled(window: Browser) -> Any:
-    """Fields and buttons without a name, pictures without a text, tables without heads, ids that are there
-    twice."""
-    return window.script(
-        """
-        const bad = [];
-        for (const one of document.querySelectorAll("input, select, textarea"))
-          if (!one.labels.length && !one.getAttribute("aria-label")) bad.push(one.outerHTML);
-        for (const one of document.querySelectorAll("button, a"))
-          if (!(one.textContent.trim() || one.getAttribute("aria-label"))) bad.push(one.outerHTML);
-        for (const one of document.querySelectorAll("[role=img]"))
-          if (!one.getAttribute("aria-label")) bad.push(one.outerHTML);
-        for (const one of document.querySelectorAll("table"))
-          if (!one.querySelector("caption") || !one.querySelector("th[scope]")) bad.push("a table without a head");
-        const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
-        if (new Set(ids).size !== ids.length) bad.push("an id is there twice");
-        if (document.querySelectorAll("main, h1").length !== 2) bad.push("not one main part with one title");
-        return bad;
-        """
-    )
 
 
 def test_partitions_are_sorted_and_filtered(window: Browser, live: Live) -> None:
@@ -250,3 +230,16 @@ def test_light_and_dark(window: Browser) -> None:
     assert window.script(ground) != before
     window.keys("t")
     assert window.script(ground) == before
+
+
+def test_the_search_for_faults_of_accessibility_finds_one(window: Browser) -> None:
+    window.keys("1")
+    window.see("Overview")
+    window.script(
+        "const one = document.createElement('img'); one.id = 'planted'; one.src = '/assets/icon.svg';"
+        "document.querySelector('h1').append(one)"
+    )
+    (found,) = serious_faults(window)
+    assert found[0] == "image-alt"
+    window.script("document.getElementById('planted').remove()")
+    assert serious_faults(window) == []

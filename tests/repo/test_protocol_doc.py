@@ -9,12 +9,12 @@ from typing import Any, get_type_hints
 import pytest
 
 from tests.repo.files import ROOT
-from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
+from waltz_protocol.codec import ADMIN, CLIENT, PEER, STORAGE, Protocol
 from waltz_protocol.messages import client, fields
 from waltz_protocol.messages.fields import Message, Since, Wire
 
 DOCUMENT = ROOT / "docs" / "protocol.md"
-PROTOCOLS = {"client": CLIENT, "storage": STORAGE, "admin": ADMIN}
+PROTOCOLS = {"client": CLIENT, "storage": STORAGE, "admin": ADMIN, "peer": PEER}
 
 FORMS = {
     "Int": "i32",
@@ -49,6 +49,7 @@ PREFIXES = {
     "client": ["req_id"],
     "storage": ["session_id", "seq_num", "partition_id"],
     "admin": [],
+    "peer": [],
 }
 """Fields every body of a protocol begins with: said in the text, not in each line."""
 

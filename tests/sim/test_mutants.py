@@ -18,7 +18,7 @@ SMOKE = (
     "lost_zookeeper_session_keeps_serving",
     "foreign_request_id_taken_for_ones_own",
 )
-LEAST = 26
+LEAST = 32
 
 
 def test_every_planted_bug_says_what_it_is() -> None:

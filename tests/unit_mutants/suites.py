@@ -104,6 +104,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
+    "waltz_server/peers/judgement.py": (f"{_SERVER}/peers/test_judgement.py",),
+    "waltz_server/peers/detector.py": (f"{_SERVER}/peers/test_detector.py",),
     "waltz_server/connection.py": (f"{_SERVER}/test_connection.py",),
     "waltz_server/partition/pending_answers.py": (
         f"{_SERVER}/test_pending_answers.py",
@@ -125,6 +127,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/journal/directory.py": _JOURNAL,
     "waltz_storage/engine/journal/filesystem.py": _JOURNAL,
+    "waltz_storage/engine/journal/handle.py": _JOURNAL,
     "waltz_storage/engine/journal/layout.py": _JOURNAL,
     "waltz_storage/engine/journal/log.py": _JOURNAL,
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
@@ -222,6 +225,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/manager.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/registration.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/older_copy.py": (
         "libs/cluster/tests/cluster_tests/test_older_copy.py",
         f"{_STORE}/test_older_copy.py",

@@ -35,6 +35,7 @@ class ServerRole(Role):
         super().__init__(loop, name, unexpected)
         self.server: WaltzServer | None = None
         self.session: SimSession | None = None
+        self._evictions = 0
         self._shape = shape
         self._zookeeper = zookeeper
         self._settings = ServerSettings.from_mapping(
@@ -61,8 +62,14 @@ class ServerRole(Role):
 
         session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
         try:
+            newest = self._newest_version()
+            watches = self._settings.peer_watch and newest > NEWEST_OF_0_13_2
             settings = self._settings.model_copy(
-                update={"max_protocol_version": self._newest_version(), "repeat_window": REPEAT_WINDOW}
+                update={
+                    "max_protocol_version": newest,
+                    "peer_watch": watches,
+                    "repeat_window": REPEAT_WINDOW,
+                }
             )
             server = self.server = WaltzServer(
                 settings, zookeeper=session, make_backend=make_backend, rng=rng
@@ -100,7 +107,12 @@ class ServerRole(Role):
         store = self.store(partition)
         return None if store is None else store.high_water_mark
 
+    def evicted(self) -> int:
+        """How many other servers this one has evicted, in all its lives."""
+        return self._evictions + (self.server.evictions if self.server is not None else 0)
+
     def died(self) -> None:
         """Whoever looks at the server's memory now would see a ghost."""
+        self._evictions = self.evicted()
         self.server = None
         self.session = None

@@ -69,7 +69,7 @@ def make_shape(rng: random.Random) -> Shape:
     partitions = _weighted(rng, (1, 25), (2, 40), (3, 20), (4, 15))
     low = rng.choice((0.00005, 0.0002, 0.001))
     sync = rng.choice((0.0002, 0.001, 0.004))
-    return Shape(
+    shape = Shape(
         storage_nodes=nodes,
         servers=_weighted(rng, (2, 60), (3, 40)),
         partitions=partitions,
@@ -95,6 +95,11 @@ def make_shape(rng: random.Random) -> Shape:
         old_clients=rng.choice((0.0, 0.2, 0.5, 1.0)),
         old_servers=rng.choice((0.0, 0.0, 0.3, 0.6, 1.0)),
     )
+    detector = (
+        ("server.peerTimeout", rng.choice((500, 1_000, 2_000))),
+        ("server.peerWatch.enabled", rng.random() < 0.9),
+    )
+    return replace(shape, server_keys=(*shape.server_keys, *detector))
 
 
 ROOMY_SERVER = {"server.appendQueueCount": 20_000, "server.appendQueueBytes": 32 << 20}

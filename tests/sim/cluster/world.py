@@ -149,6 +149,7 @@ class World:
     def _count(self) -> None:
         self.counts["zookeeper sessions expired"] = self.zookeeper.expired
         self.counts["zookeeper answers lost"] = self.zookeeper.lost_operations
+        self.counts["servers evicted"] = sum(role.evicted() for role in self.servers.values())
         self.counts["torn power cuts"] = sum(role.disk.torn for role in self.storage.values())
         roles: list[Role] = [*self.storage.values(), *self.servers.values(), *self.clients.values()]
         self.counts["process starts"] = sum(role.incarnation for role in roles)

@@ -11,6 +11,7 @@ from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
@@ -28,6 +29,7 @@ ALL_BUGS = (
     *CLIENT_BUGS,
     *ANSWER_BUGS,
     *CLUSTER_BUGS,
+    *PEER_BUGS,
     *ADMIN_BUGS,
     *RESTORED_BUGS,
     *TOOLS_BUGS,

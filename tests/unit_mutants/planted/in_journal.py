@@ -269,6 +269,14 @@ JOURNAL_BUGS = (
         "        if False:\n",
         "A full disk fills the journal too, and the node ends.",
     ),
+    _journal(
+        "descriptor_kept_for_nobody",
+        "bounds",
+        "filesystem.py",
+        "                    if error.errno not in OUT_OF_RESOURCES or not self._give_spare():\n",
+        "                    if error.errno not in OUT_OF_RESOURCES or self._spare:\n",
+        "A node whose connections have taken all descriptors ends with its next full journal file.",
+    ),
     # ---- what is in the journal and not in the files yet
     _journal(
         "longer_write_covers_a_newer_one",
@@ -338,8 +346,8 @@ JOURNAL_BUGS = (
         "batch_counts_nothing",
         "bounds",
         "free_space.py",
-        "                self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)\n",
-        "                self._seen = usage\n",
+        "            self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)\n",
+        "            self._seen = usage\n",
         "Each partition of a batch may take all that is free.",
     ),
     _service(

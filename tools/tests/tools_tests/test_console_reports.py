@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools_tests.console_rig import console
+from tools_tests.console_rig import Source, cluster, console
 from waltz_admin.latency import Latency
 from waltz_admin.reports import (
     CLIENTS,
@@ -90,7 +90,8 @@ async def test_pages_ask_servers_for_what_they_show_and_only_then() -> None:
         return [report(10 * len(asked)), silent]
 
     async with console(report=reports) as rig:
-        overview = await rig.page("/api/overview")
+        await rig.page("/api/overview")
+        await rig.collector.changed(rig.collector.number + 1, 5.0)
         assert set(asked) == {LATENCY}
         clients = await rig.page("/api/clients")
         assert asked[-1] & CLIENTS
@@ -177,3 +178,23 @@ async def test_a_server_without_reports_is_asked_again_after_minutes(monkeypatch
 
 def test_short_times_are_read_with_their_unit() -> None:
     assert list(map(str, map(Duration, (0.00084, 0.0124, 1.25)))) == ["0.84 ms", "12 ms", "1.2 s"]
+
+
+async def test_a_page_does_not_wait_for_reports_when_no_server_answers() -> None:
+    """It would be overtaken by the next observation, and the page would never show that no server is."""
+
+    async def reports(servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
+        raise AssertionError("there is no server to ask")
+
+    async with console(Source(replace(cluster(2), servers=())), report=reports) as rig:
+        await rig.page("/api/overview")
+        await rig.collector.changed(rig.collector.number + 1, 5.0)
+        rig.collector._interval_seconds = 1000.0
+        await rig.collector.changed(rig.collector.number, 5.0)
+        asked = rig.source.asked
+        for page in ("overview", "findings", "locks", "clients"):
+            await rig.page(f"/api/{page}")
+        await rig.page("/api/locks")
+        assert rig.source.asked <= asked + 2, (
+            "once for locks and once for clients, which nobody wanted before"
+        )

@@ -51,6 +51,8 @@ class CertificateInfo:
     issuer_key_id: bytes
     """Of the key that signed it; its own for an authority."""
     common_name: str = ""
+    serial: str = ""
+    """In hexadecimal."""
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
@@ -182,6 +184,7 @@ def _described(certificate: bytes) -> CertificateInfo:
         own,
         signer or own,
         "".join(str(part.value) for part in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)),
+        f"{found.serial_number:x}",
     )
 
 

@@ -70,8 +70,8 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One registered server. `unreached`: storage nodes it should reach and does not; None when it does not
-    answer."""
+    """One registered server. `unreached`: storage nodes it should reach and does not, empty too while it is
+    not done with asking them; None when it does not answer."""
 
     server_id: int
     endpoint: Endpoint

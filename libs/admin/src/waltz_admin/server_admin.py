@@ -20,13 +20,13 @@ from waltz_cluster.serializers import ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.connector import connect
-from waltz_protocol.aio.tls import TlsSettings, client_context
+from waltz_protocol.aio.tls import TlsSettings, client_context, shown_certificate
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError, WaltzProtocolError
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.server_requests import AdminRequests
-from waltz_protocol.types import Endpoint, ReqId
+from waltz_protocol.types import Endpoint, ReqId, ShownCertificate
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
 
@@ -98,6 +98,11 @@ class ServerAdminConnection(AdminRequests):
             self._channel.close("done")
             await self._channel.wait_closed()
 
+    @property
+    def certificate(self) -> ShownCertificate | None:
+        """The certificate of the server, where it is verified."""
+        return shown_certificate(self._channel.extra("peercert")) if self._channel is not None else None
+
     async def ask(
         self, make_request: Callable[[ReqId], Message], response_type: type[_T], partition_id: int
     ) -> _T:
@@ -123,11 +128,12 @@ class ServerAdminConnection(AdminRequests):
 
 @dataclass(frozen=True, slots=True)
 class ServerInspection:
-    """A complete answer of one server."""
+    """A complete answer of one server. `certificate`: the one it uses; None without TLS."""
 
     partitions: frozenset[int]
     healthy: Mapping[int, bool]
     reaches: Mapping[str, bool]
+    certificate: ShownCertificate | None = None
 
 
 async def inspect_server(
@@ -138,7 +144,8 @@ async def inspect_server(
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
         partitions = frozenset(await server.partitions())
         healthy = await server.health()
-        return ServerInspection(partitions, healthy, await server.storage_connectivity())
+        reaches = await server.storage_connectivity()
+        return ServerInspection(partitions, healthy, reaches, server.certificate)
 
 
 async def change_preferred(

@@ -118,8 +118,10 @@ def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> Se
     preferred = tuple(map(int, server.preferred))
     answer = answers.servers.get(server_id, ServerAnswer())
     held = tuple(sorted(partition for partition, _ in view.assignment.servers.get(server_id, ())))
-    if answer.connectivity is None:
+    if answer.partitions is None:
         return ServerStatus(server_id, endpoint, held, None, preferred)
+    if answer.connectivity is None:  # it still asks a node that is away: which one is known from the nodes
+        return ServerStatus(server_id, endpoint, held, (), preferred)
     needed = [node for node, partitions in view.nodes.partitions.items() if partitions]
     unreached = tuple(sorted(node for node in needed if not answer.connectivity.get(node, False)))
     return ServerStatus(server_id, endpoint, held, unreached, preferred)

@@ -20,7 +20,7 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
 from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
-from waltz_protocol.types import Endpoint, PartitionId
+from waltz_protocol.types import Endpoint, PartitionId, ShownCertificate
 
 FLAG_AVAILABLE = 1
 FLAG_ASSIGNED = 4
@@ -52,6 +52,8 @@ class NodeInspection:
     disk_free_bytes: int | None = None
     log_bytes: Mapping[int, int] = field(default_factory=dict)
     """Partition → size of its files, as far as the node reports it."""
+    certificate: ShownCertificate | None = None
+    """The one that the node uses; None without TLS."""
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
         metrics = await connection.metrics()
         partitions = parse_metrics(metrics)
         status = await connection.partition_status()
+        certificate = connection.certificate
         holds = {
             p.partition_id
             for p in partitions
@@ -154,6 +157,7 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
             for p in partitions
             if (size := _optional_number(metrics, f"partition-{p.partition_id}.log-bytes")) is not None
         },
+        certificate,
     )
 
 

@@ -274,3 +274,13 @@ def test_safety_a8_a_node_that_knows_more_than_zookeeper_is_named() -> None:
         in problems(find(bad))[0]
     )
     assert page(metadata(), {}, healthy=False).partitions[0].ahead == []
+
+
+def test_a_server_that_still_asks_a_node_that_is_away_is_not_silent() -> None:
+    """That takes it longer than a question may take here; the questions before were answered."""
+    waits = ServerAnswer(frozenset({0}), None, {0: True})
+    found = summarize(_view(metadata(), registered=True), Answers({1: waits}, {}), {})
+    assert found.servers[0].unreached == ()
+    assert not any("registered but does not answer" in line for line in problems(find(found)))
+    silent = summarize(_view(metadata(), registered=True), Answers({1: ServerAnswer()}, {}), {})
+    assert silent.servers[0].unreached is None

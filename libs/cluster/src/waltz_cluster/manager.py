@@ -39,6 +39,7 @@ from waltz_cluster.errors import (
     StoreError,
     VersionConflictError,
 )
+from waltz_cluster.eviction import MembersListener, members_without, write_eviction
 from waltz_cluster.ids import take_id
 from waltz_cluster.lease import SessionLease
 from waltz_cluster.membership import MembershipReader, Snapshot
@@ -87,6 +88,7 @@ class ClusterManager:
         self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng, spread=AROUND)
         self._registrations: dict[int, ServerRegistration] = {}
         self._listeners: list[EndpointsListener] = []
+        self._members_listener: MembersListener | None = None
         self._adopted: Endpoints | None = None
         self._task: asyncio.Task[None] | None = None
         self._remove_session_listener: Callable[[], None] | None = None
@@ -162,7 +164,8 @@ class ClusterManager:
             await asyncio.sleep(pause)
             return
         try:
-            await asyncio.wait_for(self._wake.wait(), max(pause, 0.5))
+            async with asyncio.timeout(max(pause, 0.5)):  # `wait_for` can swallow a cancellation
+                await self._wake.wait()
         except TimeoutError:
             pass
 
@@ -190,6 +193,8 @@ class ClusterManager:
             written = await registration.ensure_descriptor(snapshot) or written
         if written:
             snapshot = await self._reader.snapshot()
+        if self._members_listener is not None:
+            self._members_listener(snapshot.znodes)
         members = snapshot.members
         if snapshot.consistent or not members:
             self._adopt(snapshot, epoch)
@@ -265,6 +270,33 @@ class ClusterManager:
             listener({endpoint: dict(partitions) for endpoint, partitions in self._adopted.items()})
         except Exception:
             _log.exception("an endpoints listener failed")
+
+    # -- servers that watch each other
+
+    def set_members_listener(self, listener: MembersListener) -> None:
+        """Call `listener` with the descriptor znodes whenever they were read, on the loop."""
+        self._members_listener = listener
+
+    async def evict(self, name: str) -> bool:
+        """Delete the descriptor of this name, which has been challenged, and give its partitions to those
+        that stay: False when it has answered or is not there, StoreError and ClusterError when nothing is
+        known.
+
+        Only a server that is registered itself evicts, so one always stays.
+        """
+        async with self._lock:
+            snapshot = await self._reader.snapshot()
+            evicted = next((znode for znode in snapshot.znodes if znode.name == name), None)
+            members = members_without(snapshot, name)
+            if evicted is None or not self._registrations.keys() & members.keys():
+                return False
+            old = await self._with_known_generations(snapshot.assignment)
+            new = policy.assign(
+                snapshot.cversion + 1, old, self.cluster_params.num_partitions, members, self._rng.shuffle
+            )
+            done = await write_eviction(self._store, self._paths, snapshot, evicted, new)
+        self._wake.set()
+        return done
 
     # -- for clients
 

@@ -83,6 +83,11 @@ class ClusterPaths:
     def admin_lock(self) -> str:
         return f"{self.root}/store/adminLock"
 
+    def challenge(self, name: str) -> str:
+        """Ours: to the server of the descriptor `name`, which is suspected. Release 0.13.2 never looks at
+        it."""
+        return f"{self.root}/serverChallenges/{name}"
+
     @property
     def preferences(self) -> str:
         """Ours: parent of the preferred partitions kept per server endpoint. Release 0.13.2 never looks at

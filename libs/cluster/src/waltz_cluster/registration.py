@@ -5,10 +5,14 @@ One writer: the server itself, inside the manager's lock. Invariants
      the one of the present session is kept, left-overs (of a lost reply or of an earlier session) are
      deleted.
   2. When it registers, once, it deletes what an earlier process at its endpoint left behind: that one crashed
-     (the port is ours now), and until its session ends its partitions would have no server. Never later, and
+     (the port is ours now), and until its session ends its partitions would have no server. It is challenged
+     first (see `eviction`): one that lives, on another machine that was given our address, answers. Never
+     later, and
      never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
      puts its own back, and neither continues deleting the other's.
-  3. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
+  3. A server whose descriptor is gone though it did not leave (it was evicted, see `eviction`) gives up its
+     partitions before it registers again: others have them.
+  4. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
      a server that restarts, and gets a new server id, prefers what it preferred.
 """
 
@@ -17,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from waltz_cluster.errors import AuthError, ClusterError, NodeExistsError, NoNodeError, SerializationError
+from waltz_cluster.eviction import Challenges
 from waltz_cluster.membership import Member, Snapshot
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import Preferences, ServerDescriptor
@@ -24,6 +29,9 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 _log = logging.getLogger(__name__)
+
+GHOST_ANSWER_SECONDS = 0.2
+"""So long has a process at our address to show that it lives, before its descriptor is deleted."""
 
 OnPartitions = Callable[[dict[PartitionId, Generation]], None]
 
@@ -116,6 +124,12 @@ class ServerRegistration:
         keep = next((znode for znode in mine if znode.owner == session_id), None)
         changed = False
         if keep is None:
+            if self._delivered:
+                _log.warning(
+                    "server %d is not registered any longer: it gives up its partitions and registers again",
+                    self.server_id,
+                )
+                self.deliver({})
             await self._store.create(
                 self._paths.new_server_descriptor,
                 self.descriptor.to_bytes(),
@@ -149,8 +163,18 @@ class ServerRegistration:
         )
 
     async def _delete_ghost(self, znode: Member) -> bool:
+        """Unless it answers a challenge: then two servers were given one address. One of 0.13.2 never
+        answers."""
         try:
-            await self._delete(self._paths.server_descriptor(znode.name))
+            if not await Challenges(self._store, self._paths.root).delete_unanswered(
+                znode.name, GHOST_ANSWER_SECONDS
+            ):
+                _log.error(
+                    "server %d is at %s as well, and lives: two servers must not have one address",
+                    znode.descriptor.server_id,
+                    znode.descriptor.endpoint,
+                )
+                return False
         except AuthError as error:
             _log.warning(
                 "the descriptor of server %d goes with its session: %s", znode.descriptor.server_id, error

@@ -65,7 +65,8 @@ class ReplicaAssignmentWatcher:
 
     async def _pause(self) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), self._backoff.next_seconds())
+            async with asyncio.timeout(self._backoff.next_seconds()):  # `wait_for` can swallow a cancellation
+                await self._changed.wait()
         except TimeoutError:
             pass
 

@@ -1,4 +1,4 @@
-"""Reading and writing the primitive values of the three protocols and of znodes (all big-endian).
+"""Reading and writing the primitive values of the protocols and of znodes (all big-endian).
 
 Pure. Used by the message codec and the ZooKeeper serializers; the hot path has its own precompiled structs.
 A `Reader` raises its own error and nothing else, whatever the bytes are, and never allocates by a number that

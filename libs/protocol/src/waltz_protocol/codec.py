@@ -1,9 +1,8 @@
 """Messages to frames and back, for every version, from the one definition of each message.
 
-`CLIENT`, `STORAGE` and `ADMIN` are built at import from the annotated fields of the message classes (see
-`messages.fields`); a type used twice, or a field without a wire form, fails the import. Decoding raises
-ProtocolError and nothing else, whatever the bytes are; encoding raises EncodeError.
-"""
+`CLIENT`, `STORAGE`, `ADMIN` and `PEER` are built at import from the annotated fields of the message classes
+(see `messages.fields`); a type used twice, or a field without a wire form, fails the import. Decoding raises
+ProtocolError and nothing else, whatever the bytes are; encoding raises EncodeError."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 from waltz_protocol.buffer import Reader, Writer
 from waltz_protocol.errors import EncodeError, ProtocolError
 from waltz_protocol.frame import Magic, frame
-from waltz_protocol.messages import admin, client, storage
+from waltz_protocol.messages import admin, client, peer, storage
 from waltz_protocol.messages.fields import Message, Since, Wire
 
 
@@ -47,7 +46,7 @@ def _layout(cls: type[Message]) -> _Layout:
 
 
 class Protocol:
-    """One of the three protocols: its magic, its versions and its messages."""
+    """One of the protocols: its magic, its versions and its messages."""
 
     def __init__(
         self, name: str, magic: int, versions: tuple[int, ...], messages: Iterable[type[Message]]
@@ -120,6 +119,7 @@ class Protocol:
 CLIENT = Protocol("client-server", Magic.CLIENT, (0, 1, 2, 3, 4, 5), client.MESSAGES)
 STORAGE = Protocol("storage", Magic.STORAGE, (0,), storage.MESSAGES)
 ADMIN = Protocol("storage admin", Magic.ADMIN, (0,), admin.MESSAGES)
+PEER = Protocol("server peer", Magic.CLIENT, (peer.PEER_VERSION,), peer.MESSAGES)
 NEWEST_OF_0_13_2 = 4
 """The newest version of the client-server protocol that release 0.13.2 speaks; ours are above it."""
 NEWEST_CLIENT_VERSION = CLIENT.versions[-1]

@@ -71,6 +71,11 @@ class ConnectError(WaltzProtocolError):
     retriable = True
     user_error = True
 
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        """The machine answered that nobody listens there."""
+
 
 class ListenError(WaltzProtocolError):
     """A port could not be opened for listening."""

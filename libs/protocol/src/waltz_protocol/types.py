@@ -68,6 +68,13 @@ class SessionInfo(NamedTuple):
     local_low_water_mark: int
 
 
+class ShownCertificate(NamedTuple):
+    """What a peer shows of itself: `serial` in hexadecimal, `not_after` in seconds since the epoch."""
+
+    serial: str
+    not_after: float
+
+
 class Endpoint(NamedTuple):
     """A TCP address. `str()` gives the "host:port" form used in ZooKeeper and in configuration."""
 

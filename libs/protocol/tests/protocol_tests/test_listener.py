@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 
 import pytest
 
@@ -9,6 +10,7 @@ from protocol_tests.peers import HOST, Recorder, listening, raw_peer, settings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 from waltz_protocol.errors import ListenError, PortInUseError
 from waltz_protocol.types import Endpoint
 
@@ -29,6 +31,33 @@ async def test_an_address_that_is_not_ours_is_an_error() -> None:
         await Listener().start("203.0.113.1", 0, settings(), Recorder, None)
     with pytest.raises(ListenError, match="not a port"):
         await Listener().start(HOST, 70_000, settings(), Recorder, None)
+
+
+def _free_port() -> int:
+    """One that both families have free; another process may take it until it is used."""
+    with socket.socket(socket.AF_INET6) as sock:
+        sock.bind(("::", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize(("host", "families"), [("", ("127.0.0.1", "::1")), ("::1", ("::1",))])
+async def test_it_listens_on_the_families_of_its_address(
+    host: str, families: tuple[str, ...], encrypted: bool
+) -> None:
+    """The empty address is every address of both families: pods of a cluster with dual stack have it."""
+    trusted = TlsSettings(allow_unverified=True) if encrypted else None
+    port = _free_port()
+    async with Listener() as listener:
+        server = server_context(TlsSettings()) if encrypted else None
+        await listener.start(host, port, settings(), Recorder, server)
+        for address in families:
+            client = Recorder()
+            own = client_context(trusted) if trusted is not None else None
+            channel = await connect(Endpoint(address, port), settings(), client, own)
+            await client.until(lambda client=client: client.channel is not None)  # type: ignore[misc]
+            channel.close("seen")
 
 
 async def test_connections_above_the_limit_are_cut() -> None:

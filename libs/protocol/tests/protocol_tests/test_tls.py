@@ -26,11 +26,11 @@ from cryptography.x509.oid import NameOID
 from protocol_tests.peers import HOST, Recorder, listening, settings
 from waltz_protocol.aio import tls
 from waltz_protocol.aio.connector import connect
-from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
+from waltz_protocol.aio.tls import TlsSettings, client_context, server_context, shown_certificate
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError, TlsSettingsError
 from waltz_protocol.frame import frame
-from waltz_protocol.types import Endpoint
+from waltz_protocol.types import Endpoint, ShownCertificate
 
 
 @dataclass(frozen=True)
@@ -347,3 +347,10 @@ async def test_plaintext_on_a_tls_port_is_closed(caplog: pytest.LogCaptureFixtur
                     Endpoint(HOST, plain.port), settings(), Recorder(), client_context(_UNVERIFIED), 5.0
                 )
     assert "ready" not in server.events
+
+
+def test_what_a_verified_peer_shows_of_its_certificate() -> None:
+    shown = shown_certificate({"notAfter": "Jan  1 00:00:10 1970 GMT", "serialNumber": "0A1B"})
+    assert shown == ShownCertificate("a1b", 10.0)
+    assert shown_certificate({}) is None  # one that was not verified
+    assert shown_certificate(None) is None

@@ -102,7 +102,11 @@ def prometheus_slices(metrics: Mapping[str, Metric], meanings: Meanings, build: 
         page.add(key, metric)
         if budget.spent(TIMER_UNITS if isinstance(metric, Timer) else 1):
             yield
-    return "".join([line for family in page.families.values() for line in family.lines])
+    parts = []
+    for family in page.families.values():
+        parts.append("".join(family.lines))
+        yield
+    return "".join(parts)
 
 
 def number_of(value: object) -> float | None:

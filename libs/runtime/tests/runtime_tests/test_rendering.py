@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from waltz_runtime.meanings import Meaning, place_of
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.slices import Slices, at_once, between_turns
+from waltz_runtime.slices import METRICS_PER_SLICE, TIMER_UNITS, Slices, at_once, between_turns
 
 MEANINGS = {
     "session-id": Meaning("Last session."),
@@ -160,7 +160,7 @@ def a_thousand_partitions(read: Callable[[], object]) -> MetricsRegistry:
 
 
 @pytest.mark.parametrize("slices_of", [MetricsRegistry.prometheus_slices, MetricsRegistry.json_slices])
-def test_a_slice_is_a_hundred_metrics_at_most_and_five_timers(
+def test_a_slice_is_a_few_metrics_and_hardly_more_than_a_timer(
     slices_of: Callable[[MetricsRegistry], Slices],
 ) -> None:
     """The loop of a server with a thousand partitions is not held up for half a second by a scrape."""
@@ -174,8 +174,8 @@ def test_a_slice_is_a_hundred_metrics_at_most_and_five_timers(
     for _ in slices_of(registry):
         reads.append(0)
     assert sum(reads) == 1000
-    assert max(reads) <= 6
-    assert len(reads) >= 200
+    assert max(reads) <= METRICS_PER_SLICE // TIMER_UNITS + 1
+    assert len(reads) >= 1000 * TIMER_UNITS // METRICS_PER_SLICE / 2
 
 
 def test_a_partition_that_leaves_in_between_is_left_out() -> None:

@@ -191,6 +191,32 @@ class ZooKeeperStatus(StatusModel):
     )
 
 
+class RoleCertificate(StatusModel):
+    """The certificates that the processes of one role use, as they show them to the operator."""
+
+    role: str = Field(description="Who: storage or server.")
+    secret_until: str | None = Field(
+        default=None,
+        description="When the certificate in the Secret of the role ends, RFC 3339. Default: not known.",
+        json_schema_extra={"format": "date-time"},
+    )
+    in_use_until: str = Field(
+        description="When the certificate in use ends that ends first, of those that differ from the Secret's if there are any, "
+        "RFC 3339.",
+        json_schema_extra={"format": "date-time"},
+    )
+    in_use_serial: str = Field(default="", description="Serial number of that one, hexadecimal.")
+    in_use_by: str = Field(default="", description="host:port of the process that uses it.")
+    differing: int = Field(
+        default=0, description="Number of processes that use another one than the Secret has."
+    )
+    differs_since: str | None = Field(
+        default=None,
+        description="Since when there are such, RFC 3339. Default: there are none.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
 class ServersStatus(StatusModel):
     """The servers; what the scale subresource reads."""
 
@@ -243,6 +269,9 @@ class WaltzClusterStatus(StatusModel):
     )
     servers: ServersStatus = Field(default_factory=ServersStatus, description="The servers.")
     endpoints: Endpoints = Field(default_factory=Endpoints, description="What clients need to know.")
+    certificates: Annotated[tuple[RoleCertificate, ...], Field(json_schema_extra=list_map("role"))] = Field(
+        default=(), description="The certificates in use, by role.", max_length=8
+    )
     cluster_key: str | None = Field(
         default=None,
         description="Key of the cluster, recorded when its tree was made or adopted: a tree in ZooKeeper with another key, or "

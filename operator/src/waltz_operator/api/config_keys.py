@@ -120,6 +120,8 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.appendQueueBytes": Key(Kind.INTEGER, 1),
         "server.appendQueueCount": Key(Kind.INTEGER, 1),
         "server.maxLocksPerAppend": Key(Kind.INTEGER, 1),
+        "server.peerWatch.enabled": Key(Kind.BOOLEAN),
+        "server.peerTimeout": Key(Kind.INTEGER, 200),
         "storage.maxBatchSize": Key(Kind.INTEGER, 1),
         "storage.initialRetryInterval": Key(Kind.INTEGER, 1),
         "storage.maxRetryInterval": Key(Kind.INTEGER, 1),

@@ -30,6 +30,7 @@ from waltz_operator.api.base import (
     rule,
     rules,
 )
+from waltz_operator.api.journal import GROUP_VOLUMES, VOLUME, NodeJournal
 
 MAX_GROUPS = 9
 MAX_NODES = 64
@@ -367,6 +368,8 @@ class Storage(Model):
     model_config = Model.model_config | {
         "json_schema_extra": rules(
             _kept("storageClassName", "the storage class"),
+            VOLUME,
+            GROUP_VOLUMES,
         )
     }
 
@@ -403,6 +406,9 @@ class Storage(Model):
     )
     pod_template: PodTemplate = Field(
         default_factory=PodTemplate, description="What is laid over the pod template of the storage nodes."
+    )
+    journal: NodeJournal | None = Field(
+        default=None, description="The journal of each node. Default: as config says, else none."
     )
     allow_pause: bool = Field(
         default=False,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from waltz_operator.api import admission
+from waltz_operator.api import admission, journal
 from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
@@ -59,6 +59,7 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
         *_check_images(spec),
         *_check_zookeeper(spec),
         *_check_groups(spec),
+        *_check_journal(spec),
         *_check_tls(spec),
         *check_pod_template("spec.storage.podTemplate", spec.storage.pod_template),
         *check_pod_template("spec.servers.podTemplate", spec.servers.pod_template),
@@ -124,6 +125,21 @@ def _check_groups(spec: WaltzClusterSpec) -> Iterable[Problem]:
     external = [node.connect_string for group in groups for node in group.nodes or () if node.connect_string]
     if _repeated(external):
         yield _problem(path, admission.CONNECT_STRINGS)
+
+
+def _check_journal(spec: WaltzClusterSpec) -> Iterable[Problem]:
+    storage = spec.storage
+    if storage.journal is None:
+        return
+    path = "spec.storage"
+    if any(key.startswith("storage.journal.") for key in storage.config):
+        yield Problem(f"{path}.journal", journal.EITHER_KEYS)
+    if not storage.journal.possible:
+        yield _problem(f"{path}.journal", journal.SIZE)
+    if not storage.journal.fits(storage.size):
+        yield _problem(path, journal.VOLUME)
+    if not all(storage.journal.fits(group.size) for group in storage.groups or () if group.size):
+        yield _problem(path, journal.GROUP_VOLUMES)
 
 
 def _check_group(path: str, group: StorageGroup) -> Iterable[Problem]:

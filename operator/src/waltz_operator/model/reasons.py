@@ -58,6 +58,7 @@ class Reason(StrEnum):
     DISK_LOST = "DiskLost"
     COPY_FAILED = "CopyFailed"
     EXPORT_OVERDUE = "ExportOverdue"
+    CERTIFICATE_NOT_IN_USE = "CertificateNotInUse"
     POD_STUCK = "PodStuck"
     NOT_CAUGHT_UP = "NotCaughtUp"
     UNHEALTHY = "Unhealthy"

@@ -23,6 +23,7 @@ from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import Level
 from waltz_operator.tls.secrets import MaterialDigests
+from waltz_protocol.types import ShownCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class NodeView:
     observed_at: float
     disk_total_bytes: int | None = None
     disk_free_bytes: int | None = None
+    certificate: ShownCertificate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class ServerView:
     healthy: Mapping[int, bool]
     reaches: Mapping[str, bool]
     observed_at: float
+    certificate: ShownCertificate | None = None
 
 
 # ------------------------------------------------------------------------------------------------- Kubernetes
@@ -301,10 +304,11 @@ class Snapshot:
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
     ZooKeeper, as in `model.login`. `exported_at`: when the newest copy of the records was made,
-    `exports_since`: when their Secret was. `problems`: what is wrong with the specification beyond what the
-    API server checks (one line each); nothing but status is written while there are any. `unreadable`:
-    migrations of the cluster that cannot be read, and may be in progress (one line each). `rejected` and
-    `failed`: what came of writes of this very pass; then it is planned anew with that known.
+    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `problems`: what is
+    wrong with the specification beyond what the API server checks (one line each); nothing but status is
+    written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
+    progress (one line each). `rejected` and `failed`: what came of writes of this very pass; then it is
+    planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -320,6 +324,7 @@ class Snapshot:
     closure: Closure | None = None
     exported_at: float | None = None
     exports_since: float = 0.0
+    certificates: Mapping[str, ShownCertificate] = field(default_factory=dict)
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     images: ImageDefaults = field(default_factory=ImageDefaults)

@@ -179,7 +179,7 @@ def _record_of(migration: WaltzMigration, one: PartitionMove, nodes: Mapping[str
         move_kind(kind_of(migration)),
         one.partition,
         nodes.get(one.source, one.source),
-        nodes.get(one.target, one.target),
+        nodes.get(one.target, one.target) or None,
     )
     return Record(
         move, one.state, one.verified_txid, one.checksum or "", one.source_txid, one.copied_txid, one.message

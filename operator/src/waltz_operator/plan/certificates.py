@@ -28,6 +28,7 @@ from waltz_operator.tls.secrets import (
     read_certificate,
     secret_object,
 )
+from waltz_protocol.types import ShownCertificate
 
 REASON = "CertificatesRenewed"
 
@@ -102,13 +103,19 @@ def _write(
     return ApplyObject(ObjectKey("Secret", secret), body, reason)
 
 
-def expiry(present: TlsSecrets) -> dict[str, float]:
-    """When each certificate ends, seconds since the epoch, by role (the authority under the name of its
-    Secret)."""
+def held_certificates(present: TlsSecrets) -> dict[str, ShownCertificate]:
+    """The certificates in the Secrets, by role."""
     found = {}
     for role, data in present.contents.items():
         try:
-            found[role] = describe(data.get("tls.crt", b""), role).not_after
+            info = describe(data.get("tls.crt", b""), role)
         except TlsMaterialError:
             continue
+        found[role] = ShownCertificate(info.serial, info.not_after)
     return found
+
+
+def expiry(present: TlsSecrets) -> dict[str, float]:
+    """When each certificate ends, seconds since the epoch, by role (the authority under the name of its
+    Secret)."""
+    return {role: found.not_after for role, found in held_certificates(present).items()}

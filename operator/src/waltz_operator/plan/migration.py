@@ -324,8 +324,10 @@ def _in_the_way(facts: Facts, move: Move) -> str | None:
     already, or it waits for a lost copy of a node that leaves, which is given up first. None when it does
     lead somewhere."""
     target, holders = move.target, facts.holders(move.partition)
-    if target is None or not facts.staying(target):
-        return f"{target or 'its target'} is not in the specification"
+    if target is None:
+        return "no other node of its group can take it: add one"
+    if not facts.staying(target):
+        return f"{target} is not in the specification"
     if move.source is not None and not facts.staying(move.source) and target not in holders:
         lost = facts.data_lost(move.partition, move.source)
         answer = may_change(facts, move.kind.value, move.partition, {*holders, target})

@@ -175,7 +175,7 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
             target = _second_copy(facts, partition, task.source) or pick(facts, group, partition, taken)
         if target is not None:
             taken[target] = taken.get(target, 0) + 1
-            yield Move(kind, partition, task.source, target)
+        yield Move(kind, partition, task.source, target)
 
 
 def _second_copy(facts: Facts, partition: int, node: str) -> str | None:

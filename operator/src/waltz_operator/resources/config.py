@@ -58,6 +58,7 @@ def storage_keys(
 ) -> Keys:
     """Configuration of every storage node: they differ in nothing but their volume. `listen`: the address to
     bind."""
+    journal = cluster.spec.storage.journal
     return {
         **common_keys(cluster, members, level),
         "storage.port": STORAGE_PORT,
@@ -69,6 +70,7 @@ def storage_keys(
         **_tls(cluster, "storage.ssl", verifies=True),
         **_allowed(cluster, "storage.ssl.allowedPeers", cluster.spec.tls.allowed_peers.storage, servers=True),
         **_allowed(cluster, "storage.admin.ssl.allowedPeers", cluster.spec.tls.allowed_peers.admin),
+        **({} if journal is None else journal.keys),
         **cluster.spec.storage.config,
     }
 

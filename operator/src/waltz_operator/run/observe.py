@@ -47,6 +47,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.times import seconds, timestamp
+from waltz_operator.plan.certificates import held_certificates
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.plan.zookeeper_export import Exports
 from waltz_operator.plan.zookeeper_secret import LoginSecret
@@ -237,6 +238,7 @@ class Observer:
             closure=closure,
             exported_at=access.exports.last,
             exports_since=access.exports.created,
+            certificates=held_certificates(access.secrets),
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,

@@ -74,8 +74,11 @@ def node_view(found: NodeInspection, observed_at: float) -> NodeView:
         observed_at,
         found.disk_size_bytes,
         found.disk_free_bytes,
+        found.certificate,
     )
 
 
 def server_view(found: ServerInspection, observed_at: float) -> ServerView:
-    return ServerView(found.partitions, dict(found.healthy), dict(found.reaches), observed_at)
+    return ServerView(
+        found.partitions, dict(found.healthy), dict(found.reaches), observed_at, found.certificate
+    )

@@ -84,7 +84,8 @@ class PassResult:
     `error`: what ended it early, empty when nothing did; `needs_person` when trying again soon cannot
     help. `gone`: the finalizer was removed. `left_out`: what a complete pass had to leave out because the
     API server rejected it, or because it could not be read. `impaired`: the cluster does not serve all that
-    it should. `passing`: the error is that the world has moved on, which is nobody's fault and settled by the next pass."""
+    it should. `passing`: the error is that the world has moved on, which is nobody's fault and settled by the
+    next pass."""
 
     requeue_seconds: float
     wrote: bool

@@ -57,6 +57,8 @@ _EITHER = "spec.zookeeper: give connectString or managed, exactly one of them"
 _AUTH = "spec.zookeeper.auth: managed.authentication makes credentials of its own: give it or auth, not both"
 _ROOT = "spec.zookeeper.root: . and .. cannot be parts of a path in ZooKeeper"
 _ZOOKEEPER_TLS: Spec = {"zookeeper": {"managed": {"tls": "Enabled"}}}
+_JOURNAL = "must be at least 4Mi and at most 4Gi"
+_QUARTER = "the journal takes more than a quarter of a volume"
 _PORT = "a port is a number from 1 to 65535"
 _NODE = "spec.storage.groups[1].nodes[0]"
 _BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
@@ -77,6 +79,26 @@ BAD: list[Bad] = [
     *(
         Bad(outside(text), f"spec.zookeeper.connectString: {_PORT}")
         for text in ("h:99999", "h:0", "h:1,h:65536", "h:00000,h:1", "[::1]:70000", "h:66000", "h:65600", "h:65540")
+    ),
+    *(
+        Bad({"storage": {"size": "40Gi", "journal": {"size": size}}}, f"spec.storage.journal.size: {_JOURNAL}")
+        for size in ("1Mi", "5Gi")
+    ),
+    Bad(
+        {"storage": {"size": "1Gi", "journal": {"size": "512Mi"}}},
+        f"spec.storage.size: {_QUARTER}: storage.size must be at least 4 times journal.size",
+    ),
+    Bad(
+        {
+            "replicas": None,
+            "storage": {"groups": [{"name": "1"}, {"name": "2", "size": "400Mi"}], "journal": {}},
+        },
+        f"spec.storage.groups: {_QUARTER}: the size of a group must be at least 4 times journal.size",
+    ),
+    Bad(
+        {"storage": {"journal": {"mode": "Disabled"}, "config": {"storage.journal.enabled": True}}},
+        "spec.storage.journal: journal and the keys storage.journal.* of config say the same: give one of them",
+        OPERATOR_ONLY,
     ),
     Bad({"storage": {"groups": [{"name": "1"}]}}, "spec.replicas: give replicas (that many groups with one node each) or storage.groups, not both"),
     Bad(groups({"name": "1"}, {"name": "1"}), "spec.storage.groups: there are two groups 1", "Duplicate value"),

@@ -81,6 +81,8 @@ VARIANTS: dict[str, Spec] = {
         "images": {"server": None, "storage": None, "zookeeper": None, "registry": "r.example.com/waltz"},
         "restarts": {"window": {"days": ["Sat", "Sun"], "start": "02:00"}},
     },
+    "journal": {"storage": {"journal": {"size": "256Mi"}}},
+    "journal off": {"storage": {"journal": {"mode": "Disabled"}}},
     "one copy": {"replicas": 1, "servers": {"replicas": 1}},
     "groups": {"replicas": None, "storage": {"groups": GROUPS, "spread": "Required", "storageClassName": "slow"}},
     "adopted": {

@@ -6,9 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from operator_tests.resources.clusters import VARIANTS, cluster, objects
 from waltz_cluster.config.files import load_file
+from waltz_operator.api.journal import JournalMode, NodeJournal
 from waltz_server.settings import ServerSettings
 from waltz_storage.settings import StorageSettings
 
@@ -87,3 +89,33 @@ def test_a_person_has_the_last_word(tmp_path: Path) -> None:
     assert server.log_level == "WARNING"
     path = tmp_path / "storage"
     assert load_file(path)["storage.disk.threads"] == 8
+
+
+@pytest.mark.parametrize(
+    ("journal", "keys"),
+    [
+        (None, {}),
+        ({"mode": "Disabled", "size": "1Gi"}, {"enabled": False}),
+        ({}, {"enabled": True, "files": 4, "fileBytes": 32 << 20}),
+        ({"size": "1G"}, {"enabled": True, "files": 4, "fileBytes": 250_000_000}),
+    ],
+)
+def test_the_journal_is_in_the_file_of_the_storage_nodes(
+    journal: dict[str, str] | None, keys: dict[str, object]
+) -> None:
+    made = cluster({} if journal is None else {"storage": {"journal": journal}})
+    found = yaml.safe_load(objects(made)["ConfigMap", "ledger-storage"]["data"]["waltz-storage.yml"])
+    prefix = "storage.journal."
+    assert {
+        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
+    } == keys
+    settings = StorageSettings.from_mapping(found, source="the file")
+    assert (settings.journal() is not None) == bool(keys.get("enabled"))
+
+
+def test_a_journal_that_fits_leaves_space_for_the_reserve() -> None:
+    """Three quarters of a volume are not the journal's; the reserve is 2 % of it, and a quarter more."""
+    journal = NodeJournal(size="1Gi")
+    assert journal.fits("4Gi")
+    assert not journal.fits("4095Mi")
+    assert NodeJournal(mode=JournalMode.DISABLED, size="1Gi").fits("1Gi")

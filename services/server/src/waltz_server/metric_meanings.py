@@ -31,6 +31,11 @@ MEANINGS: Mapping[str, Meaning] = {
     "storage-tls-certificate-expiry-timestamp-seconds": Meaning(
         "When the certificate shown to storage nodes expires, Unix time."
     ),
+    "peers-watched": Meaning("Other servers that this one watches."),
+    "peers-suspected": Meaning("Other servers that this one watches and does not hear from."),
+    "peers-evicted": Meaning(
+        "Servers that this one has evicted since it started.", "waltz_server_peer_evictions", counts=True
+    ),
     "feed-cache-bytes": Meaning("Memory that the headers of recent transactions take."),
     "transaction-cache-bytes": Meaning("Memory that recent transactions take."),
     "feed-cache-miss": Meaning("Headers that had to be read from a storage node."),

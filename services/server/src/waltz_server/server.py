@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from waltz_cluster.cluster_params import patiently, read_params
+from waltz_cluster.eviction import Challenges
 from waltz_cluster.manager import ClusterManager, Endpoints
 from waltz_cluster.quorum import alike, said_once
 from waltz_cluster.registration import ServerRegistration
@@ -28,11 +29,13 @@ from waltz_cluster.store import SessionState, ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.receive_budget import ReceiveBudget
-from waltz_protocol.aio.tls import ServerTls, server_context
+from waltz_protocol.aio.tls import ServerTls, client_context, server_context
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT, client_versions
+from waltz_protocol.errors import TlsSettingsError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
+from waltz_protocol.messages.peer import PEER_VERSION
 from waltz_protocol.types import Endpoint
 from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.graphite import GraphiteReporter
@@ -48,6 +51,8 @@ from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP
 from waltz_server.partition.owned_partition import Partition, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.peers.detector import PeerDetector
+from waltz_server.peers.protocol import AcceptedConnection
 from waltz_server.registry import PartitionRegistry
 from waltz_server.settings import ServerSettings
 
@@ -98,6 +103,7 @@ class WaltzServer:
         self._registry: PartitionRegistry | None = None
         self._registration: ServerRegistration | None = None
         self._others: set[Endpoint] = set()
+        self._detector: PeerDetector | None = None
         self._params = ClusterParams("", 0)
 
     @property
@@ -114,6 +120,11 @@ class WaltzServer:
             raise RuntimeError("the server is not running")
         return self._backend
 
+    @property
+    def evictions(self) -> int:
+        """Other servers that this one has evicted."""
+        return self._detector.evictions if self._detector is not None else 0
+
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then leave in order. Errors of configuration carry `user_error`."""
         settings = self._settings
@@ -126,16 +137,22 @@ class WaltzServer:
             self._params.num_partitions, self._make_partition, self._turns
         )
         admin = AdminDesk(registry, backend.check_connectivity)
+        manager = ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
+        detector = self._detector = self._make_detector(manager)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             await backend.start(self._replicas_changed)
             budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
+
+            def client() -> ClientConnection:
+                return ClientConnection(registry, admin, max_locks=settings.max_locks, unread=unread)
+
             listener = await stack.enter_async_context(Listener(budget, self._turns))
             await listener.start(
                 host,
                 settings.port,
                 self._channel_settings(),
-                lambda: ClientConnection(registry, admin, max_locks=settings.max_locks, unread=unread),
+                client if detector is None else lambda: AcceptedConnection(client, detector.accepted),
                 tls,
                 settings.limits(),
             )
@@ -143,9 +160,7 @@ class WaltzServer:
             await self._start_http(stack, host)
             self._publish_gauges()
             publish_expiry(self.metrics, f"{GROUP}.tls", tls)
-            manager = await stack.enter_async_context(
-                ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
-            )
+            await stack.enter_async_context(manager)
             await stack.enter_async_context(registry)
             await self._run(stop, manager, admin, tls)
 
@@ -161,6 +176,8 @@ class WaltzServer:
             ]
             if tls is not None:
                 helpers.append(tasks.create_task(follow(tls)))
+            if self._detector is not None:
+                helpers.append(tasks.create_task(self._detector.run()))
             await self._register(manager, admin)
             await stop.wait()
             await self._leave(self.registry)
@@ -168,12 +185,31 @@ class WaltzServer:
                 helper.cancel()
 
     def _channel_settings(self) -> ChannelSettings:
+        versions = client_versions(self._settings.max_protocol_version)
         return ChannelSettings(
             magic=CLIENT.magic,
-            versions=client_versions(self._settings.max_protocol_version),
+            versions=versions if self._detector is None else (*versions, PEER_VERSION),
             hello_text=HELLO_TEXT,
             max_frame_bytes=min(self._settings.max_frame_bytes, MAX_CLIENT_FRAME_BYTES),
             peers_may_pause=True,
+        )
+
+    def _make_detector(self, manager: ClusterManager) -> PeerDetector | None:
+        """None when it is switched off, or no other server could be verified."""
+        settings = self._settings
+        if not settings.peer_watch:
+            return None
+        try:
+            tls = client_context(settings.client_facing_tls())
+        except TlsSettingsError as error:
+            log.warning("other servers are not watched", reason=str(error))
+            return None
+        return PeerDetector(
+            settings.peer_timeout_ms / 1000,
+            hello_text=HELLO_TEXT,
+            tls=tls,
+            challenges=Challenges(self._zookeeper, settings.cluster_root),
+            manager=manager,
         )
 
     def _make_partition(self, partition_id: int, generation: int) -> Partition:
@@ -219,6 +255,11 @@ class WaltzServer:
             lambda wanted: registry.adopt({int(pid): int(generation) for pid, generation in wanted.items()}),
         )
         admin.preferences = self._registration
+        if self._detector is not None:
+            server_id, detector = self._registration.server_id, self._detector
+            manager.set_members_listener(
+                lambda znodes: detector.members(znodes, server_id, self._zookeeper.session_id)
+            )
         self.serving.set()
         log.info(
             "ready",
@@ -289,6 +330,10 @@ class WaltzServer:
         gauge("waltz-server-num-partitions", lambda: self._params.num_partitions)
         gauge("waltz-version-id", lambda: __version__)
         gauge("connections", lambda: registry.connection_count)
+        detector = self._detector
+        gauge("peers-watched", lambda: detector.watched if detector is not None else 0)
+        gauge("peers-suspected", lambda: detector.suspected if detector is not None else 0)
+        gauge("peers-evicted", lambda: detector.evictions if detector is not None else 0)
         gauge("feed-cache-bytes", lambda: self._caches.feed.used_bytes)
         gauge("transaction-cache-bytes", lambda: self._caches.transactions.used_bytes)
         gauge(

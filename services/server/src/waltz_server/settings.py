@@ -70,6 +70,11 @@ class ServerSettings(ZooKeeperSettings):
     append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
     max_locks: int = Field(default=MAX_LOCKS, alias="server.maxLocksPerAppend", ge=1)
     """Locks of one append, all kinds together; one with more is dropped, and the log names its sender."""
+    peer_watch: bool = Field(default=True, alias="server.peerWatch.enabled")
+    """Whether this server watches other servers that do so too, and takes part when one is evicted."""
+    peer_timeout_ms: int = Field(default=2_000, alias="server.peerTimeout", ge=200)
+    """A server that watches and is silent for this many milliseconds is evicted by the others; eight pings
+    are sent in that time. Set it alike on all servers."""
     repeat_window: int = Field(default=10_000, alias="server.repeatWindow", ge=1)
     """Last transactions of a partition among which an append that is sent again is looked for."""
     max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)

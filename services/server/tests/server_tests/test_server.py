@@ -19,6 +19,7 @@ from waltz_protocol.messages.client import (
     MountResponse,
     MountState,
 )
+from waltz_protocol.messages.peer import PEER_VERSION
 from waltz_protocol.types import ReqId
 from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
@@ -127,6 +128,8 @@ async def test_clients_may_stop_reading_for_long(cluster: Cluster) -> None:
 async def test_a_server_offers_the_versions_up_to_its_newest(cluster: Cluster, newest: int) -> None:
     async with cluster.server() as (server, _, _):
         server._settings = server._settings.model_copy(update={"max_protocol_version": newest})
+        assert server._channel_settings().versions == (*range(newest + 1), PEER_VERSION)
+        server._detector = None
         assert server._channel_settings().versions == tuple(range(newest + 1))
 
 

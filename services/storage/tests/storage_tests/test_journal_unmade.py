@@ -187,6 +187,8 @@ def test_within_a_batch_the_disk_is_looked_at_once() -> None:
     assert looks == 1
     with pytest.raises(DiskFullError):
         room.take(1)
+    room.refresh()  # who looks beside the batch sees the disk
+    assert looks == 2
     room.batch_ends()
     room.refresh()
-    assert looks == 2
+    assert looks == 3

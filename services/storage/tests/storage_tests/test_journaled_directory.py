@@ -308,6 +308,27 @@ def test_without_descriptors_a_file_is_settled_later(monkeypatch: pytest.MonkeyP
     manager.close()
 
 
+def test_a_commit_that_needs_a_file_has_a_descriptor_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has none left, so nothing was settled beside the batches."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    files, sync_dir = manager.files, disk.sync_dir
+    assert files is not None
+
+    def out_of_descriptors(path: str) -> None:
+        if files._spare is not None:
+            raise OutOfResourcesError(f"{path}: too many open files")
+        sync_dir(path)
+
+    monkeypatch.setattr(disk, "sync_dir", out_of_descriptors)
+    for txid in range(1_000):
+        append(manager.get(0), txid, 1)
+        manager.commit()
+    assert files._spare is not None
+    monkeypatch.undo()
+    manager.close()
+
+
 def test_files_of_the_journal_are_used_again_and_again() -> None:
     disk = empty_disk()
     manager = opened(disk, threshold=5_000)

@@ -3,16 +3,20 @@ needs, and what nobody needs any longer is free."""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import random
 from uuid import UUID
 
 import pytest
 
 from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.journal.directory import dependence
 from waltz_storage.engine.journal.layout import FileHeader
+from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
-from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk, FaultyFile
 
 from .support import JOURNAL, KEY, ROOT, append, assert_holds, empty_disk, refusal
 
@@ -135,3 +139,97 @@ def test_safety_c7_an_end_that_is_cut_short_leaves_a_journal_or_none() -> None:
         again.close()
         with_shared_journal(disk, "/other", 3).close()
     assert total > 10
+
+
+@pytest.mark.parametrize("wrong", ["missing", "empty", "one file less", "of another node", "read-only"])
+def test_safety_c7_a_second_device_that_is_not_as_it_was_is_said_and_costs_nothing(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node does not start, nothing is changed, and with the right device everything is there."""
+    disk = two_directories()
+    first = with_shared_journal(disk, ROOT, 1)
+    append(first.get(0), 0, 4)
+    first.commit()
+    disk.restart(CrashMode.LOSE)
+    right = {name: raw for name, raw in disk.files().items() if name.startswith(SHARED)}
+    said = {
+        "missing": "set storage.journal.directory to where it is",
+        "empty": "journal-0.jnl is missing",
+        "one file less": "journal-2.jnl is missing",
+        "of another node": "belongs to another journal",
+        "read-only": "its journal cannot be replayed: Read-only file system",
+    }[wrong]
+    if wrong == "missing":
+        disk.remove_dir(SHARED)
+    elif wrong == "empty":
+        for name in right:
+            disk.remove(name)
+    elif wrong == "one file less":
+        disk.remove(f"{SHARED}/journal-2.jnl")
+    elif wrong == "of another node":
+        for number, name in enumerate(sorted(right)):
+            disk.overwrite(name, 0, FileHeader(UUID(int=9), 1 + number, number).to_bytes())
+    else:
+        _make_read_only(monkeypatch, SHARED)
+    error = refusal(lambda: with_shared_journal(disk, ROOT, 2))
+    assert isinstance(error, StorageStartError)
+    assert said in str(error)
+    monkeypatch.undo()
+    if wrong == "missing":
+        disk.add_dir(SHARED)
+    for name, raw in right.items():
+        disk.put(name, raw)
+    first = with_shared_journal(disk, ROOT, 3)
+    assert_holds(first.get(0), 4)
+    first.close()
+
+
+def _make_read_only(monkeypatch: pytest.MonkeyPatch, directory: str) -> None:
+    opened = FaultyDisk.open
+
+    def open_file(
+        disk: FaultyDisk, path: str, *, create: bool = False, read_only: bool = False
+    ) -> FaultyFile:
+        if path.startswith(directory) and not read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return opened(disk, path, create=create, read_only=read_only)
+
+    monkeypatch.setattr(FaultyDisk, "open", open_file)
+
+
+def test_a_second_device_without_space_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = two_directories()
+    write = FaultyFile.pwrite
+
+    def pwrite(file: FaultyFile, data: bytes | memoryview, offset: int) -> int:
+        if file.path.startswith(SHARED) and offset >= 4096:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
+        return write(file, data, offset)
+
+    monkeypatch.setattr(FaultyFile, "pwrite", pwrite)
+    error = refusal(lambda: with_shared_journal(disk, ROOT, 1))
+    assert f"{SHARED}: the journal cannot be made: No space left on device" in str(error)
+    assert dependence(disk.files()[f"{ROOT}/{CONTROL_FILE_NAME}"][:HEADER_SIZE]) is None
+    monkeypatch.undo()
+    with_shared_journal(disk, ROOT, 2).close()
+
+
+def test_on_off_on_with_crashes_between() -> None:
+    """Each start may change the setting; a directory that a journal was never on is taken as it is."""
+    disk = two_directories()
+    held = 0
+    for number, journal in enumerate((False, True, False, True, True, False, False, True)):
+        if journal:
+            manager = with_shared_journal(disk, ROOT, number + 1)
+        else:
+            manager = StorageManager.open(
+                ROOT, cluster_key=KEY, num_partitions=4, now_ms=lambda: 0, fs=disk, journal_directory=SHARED
+            )
+            manager.assign(0)
+        assert_holds(manager.get(0), held)
+        append(manager.get(0), held, 5)
+        manager.commit()
+        held += 5
+        append(manager.get(0), held, 2)  # nobody was answered, if there is a journal
+        disk.restart(CrashMode.LOSE)
+        held += 0 if journal else 2

@@ -134,7 +134,8 @@ class Collector:
         if self.latest is None or idle:
             self._hurry.set()
             await self.changed(before, timeout_seconds)
-        if self._report is not None and self.latest is not None and not self.latest.parts & part:
+        lacks = self.latest is not None and not self.latest.parts & part
+        if self._report is not None and lacks and part != LATENCY:  # which pages show when it comes
             self._hurry.set()
             before = self.number + self._observing  # one that has begun knows nothing of this part
             await self.changed(before, timeout_seconds)
@@ -167,8 +168,8 @@ class Collector:
         parts = sum(part for part, until in self._parts_until.items() if now <= until)
         known = () if self.latest is None else self.latest.status.servers
         servers = [(one.server_id, one.endpoint) for one in known if one.unreached is not None]
-        if self._report is None or not servers:
-            return await self._observe(), 0, ()
+        if self._report is None or not servers:  # nobody to ask is an answer too, once a cluster was seen
+            return await self._observe(), 0 if self.latest is None else parts, ()
         status, reports = await asyncio.gather(
             self._observe(), self._report(servers, parts), return_exceptions=True
         )

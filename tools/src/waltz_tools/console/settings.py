@@ -28,7 +28,7 @@ class ConsoleSettings:
     allow_data: bool = True
     allow_append: bool = False
     interval_seconds: float = 2.0
-    question_seconds: float = 4.0
+    question_seconds: float = 2.0
     config: str = "client.yaml"
     certificate: str | None = None
     key: str | None = None

@@ -51,7 +51,8 @@ async def connect(
         if channel is not None:
             channel.abort(str(e))
         raise ConnectError(
-            f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}"
+            f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}",
+            refused=isinstance(e, ConnectionRefusedError),
         ) from None
     except BaseException:
         if channel is not None:

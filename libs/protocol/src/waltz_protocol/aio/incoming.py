@@ -229,6 +229,7 @@ class Incoming(asyncio.BufferedProtocol):
                             break
                 else:
                     self._hello_received(body)
+                    handler = self.handler  # it may have chosen another one by the version
                 if self._stop and (units is not None or self._halted):
                     break
         except Exception as e:

@@ -286,9 +286,9 @@ class Listener:
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """A listening socket for each address of `host`. OSError."""
+    """A listening socket for each address of `host`; empty: every address of both families. OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):

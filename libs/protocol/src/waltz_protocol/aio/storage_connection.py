@@ -13,7 +13,7 @@ from uuid import UUID
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.requester import Requester
-from waltz_protocol.aio.tls import ClientTls
+from waltz_protocol.aio.tls import ClientTls, shown_certificate
 from waltz_protocol.codec import ADMIN, STORAGE, Protocol
 from waltz_protocol.errors import ConnectError, ProtocolError, RequestFailedError, WaltzProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
@@ -29,7 +29,7 @@ from waltz_protocol.frames.storage import (
 from waltz_protocol.messages import admin, storage
 from waltz_protocol.messages.fields import Message, RpcError
 from waltz_protocol.records import pack_record, split_records
-from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo
+from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo, ShownCertificate
 
 _M = TypeVar("_M", bound=Message)
 
@@ -87,6 +87,11 @@ class _Connection:
     def closed(self) -> bool:
         """True once the connection is of no use any longer."""
         return self._channel is None or self._channel.closed
+
+    @property
+    def certificate(self) -> ShownCertificate | None:
+        """The certificate of the node, where it is verified."""
+        return shown_certificate(self._channel.extra("peercert")) if self._channel is not None else None
 
     @property
     def close_reason(self) -> str | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.errors import TlsSettingsError
+from waltz_protocol.types import ShownCertificate
 
 ClientTls = ssl.SSLContext
 ServerTls = ssl.SSLContext
@@ -106,6 +107,14 @@ def _fill_connecting(settings: TlsSettings, context: ssl.SSLContext) -> float | 
             f"set it, or {settings.prefix}.allowUnverified: true, or {settings.prefix}.enabled: false"
         )
     return _load_key_store(context, settings) if settings.key_store is not None else None
+
+
+def shown_certificate(certificate: Mapping[str, Any] | None) -> ShownCertificate | None:
+    """The certificate that a verified peer uses, as `ssl` shows it (`peercert`); None without one."""
+    if not certificate or "notAfter" not in certificate or "serialNumber" not in certificate:
+        return None
+    serial = f"{int(certificate['serialNumber'], 16):x}"
+    return ShownCertificate(serial, float(ssl.cert_time_to_seconds(certificate["notAfter"])))
 
 
 def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:

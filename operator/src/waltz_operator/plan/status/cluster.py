@@ -33,6 +33,7 @@ from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.placement import cordoned, group_names, group_nodes
 from waltz_operator.plan.replica_changes import describe
+from waltz_operator.plan.status.certificates_in_use import certificates_in_use, not_in_use
 from waltz_operator.plan.status.conditions import conditions, headline, phase
 from waltz_operator.plan.status.partition_health import Health, health_of
 from waltz_operator.plan.status.running import running_images, running_versions
@@ -51,8 +52,16 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     late = overdue(
         facts, snapshot.cluster.spec.zookeeper.export, snapshot.exported_at, snapshot.exports_since
     )
+    certificates = certificates_in_use(snapshot, facts, last.certificates)
     found = conditions(
-        facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation, late
+        facts,
+        decision,
+        health,
+        impossible(snapshot, facts),
+        last.conditions,
+        meta.generation,
+        late,
+        not_in_use(snapshot, certificates),
     )
     status = WaltzClusterStatus(
         observed_generation=meta.generation,
@@ -73,6 +82,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         ),
         servers=_servers(facts),
         endpoints=_endpoints(snapshot, facts),
+        certificates=certificates,
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
     )
     if decision.failed is None:

@@ -35,13 +35,14 @@ def conditions(
     last: Sequence[Condition],
     generation: int,
     late_export: str = "",
+    late_certificate: str = "",
 ) -> tuple[Condition, ...]:
     """All of them, in a fixed order. `late_export`: why the last copy of the records in ZooKeeper is too
-    old."""
+    old; `late_certificate`: who does not use a renewed certificate."""
     found: dict[ConditionType, Fact] = {
         ConditionType.AVAILABLE: _available(facts, decision, health),
         ConditionType.PROGRESSING: progressing(facts, decision),
-        ConditionType.DEGRADED: _degraded(facts, decision, health, late_export),
+        ConditionType.DEGRADED: _degraded(facts, decision, health, (late_export, late_certificate)),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
         ConditionType.VALID: _valid(facts, decision, (*impossible, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
@@ -81,7 +82,7 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
     return "True", Reason.AS_WANTED, f"all {health.healthy} partitions take writes"
 
 
-def _degraded(facts: Facts, decision: Decision, health: Health, late_export: str) -> Fact:
+def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str, str]) -> Fact:
     if decision.failed is not None:
         return "True", *decision.failed
     if decision.invalid is not None and decision.invalid[0] in LOST:
@@ -111,8 +112,9 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late_export: str
         return "True", Reason.UNHEALTHY, f"{silent}, a server of the managed ZooKeeper, does not serve"
     if isinstance(facts.tree, Unknown):
         return "Unknown", Reason.ZOOKEEPER_UNKNOWN, facts.tree.reason
-    if late_export:
-        return "True", Reason.EXPORT_OVERDUE, late_export
+    for reason, text in zip((Reason.EXPORT_OVERDUE, Reason.CERTIFICATE_NOT_IN_USE), late, strict=True):
+        if text:
+            return "True", reason, text
     return "False", Reason.AS_WANTED, ""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model import actions as do
+from waltz_operator.model.task import TaskKind
 
-from .hands import Remember, Write
+from .hands import Remember, RememberTask, Write
 from .nature import can_serve, reachable, resolve
 from .world import DELETING, KEY, READY, STUCK, Replica, Universe, World, number, up
 
@@ -87,9 +89,9 @@ def _storage_in_turn(before: World, universe: Universe, action: do.DeletePod) ->
 
 
 def servers_in_turn(before: World, after: World, universe: Universe, action: Write) -> None:
-    """Of a pass in which nothing moved: servers are restarted in the window, and behind the storage nodes when
-    these are well and can follow. A write that was planned before a person's change, or before a node came
-    back, may come too early; that harms nobody."""
+    """Of a pass in which nothing moved: servers are restarted in the window, and behind the storage nodes
+    when these are well and can follow. A write that was planned before a person's change, or before a node
+    came back, may come too early; that harms nobody."""
     if not isinstance(action, do.ApplyObject) or before.servers in (None, after.servers):
         return
     spec = universe.spec(before)
@@ -104,6 +106,15 @@ def servers_in_turn(before: World, after: World, universe: Universe, action: Wri
     )
     behind = any(pod is not None and pod.template != spec.template for pod in pods)
     _must(not (well and behind), f"servers before the storage nodes: {action.line}")
+
+
+def ended_in_truth(world: World, action: Write) -> None:
+    """Of a pass in which nothing moved: a drain that is said to be completed has left nothing on the node."""
+    if not isinstance(action, RememberTask) or action.after.kind is not TaskKind.DRAIN:
+        return
+    if action.after.phase is MigrationPhase.COMPLETED:
+        node = number(action.after.source)
+        _must(all(node not in held for held in world.assigned), f"completed, and n{node} has partitions")
 
 
 def _last_copy(before: World, partition: int, node: int, action: do.Action) -> None:

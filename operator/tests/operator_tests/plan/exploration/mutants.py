@@ -308,6 +308,18 @@ MUTANTS = {
             ),
         ),
     ),
+    "a_drain_that_moved_nothing_is_done": Planted(
+        "a drain that has nowhere to go is not completed",
+        "drain a node that is alone",
+        (
+            (
+                f"{_OPERATOR}/plan/placement.py",
+                "            taken[target] = taken.get(target, 0) + 1\n        yield Move(",
+                "            taken[target] = taken.get(target, 0) + 1\n            yield Move(",
+            ),
+        ),
+        "completed, and n0 has partitions",
+    ),
     "restarts_outside_the_window": Planted(
         "a pod that runs is restarted in the window only",
         "restarts wait for a window",

@@ -180,6 +180,13 @@ def scenarios() -> tuple[Scenario, ...]:
             task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60, parallel=2),
         ),
         Scenario(
+            "drain a node that is alone",
+            Universe(_SPARE, 1, (Spec((0, 2, 3)), Spec((0, 1, 2, 3)))),
+            {0: (1,), 1: (0,)},
+            Luck(crashes=1, changes=2, deadlines=1),
+            task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60),
+        ),
+        Scenario(
             "take a node out of its group",
             Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3), reclaim_delete=True)), small=True),
             {0: (1,), 1: (0,)},

@@ -1,13 +1,14 @@
 """The way of an append through a partition: queue, locks, generation, hand-over to the store, outcome.
 
-Owner: the partition, on the event loop; no task, no future.
+Client-server protocol, server behaviour, append. Owner: the partition, on the event loop; no task, no future.
 
 Model. One FIFO per partition holds appends and *markers* (mounts and flushes). Whatever arrives during a loop
 turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to
 the store in one call. The head of the queue waits, and with it all behind it, while
 
 * the store has no open session, or has too many bytes in flight,
-* it has many locks, of which one is marked or not looked up, too many are in flight, or anybody is in a line.
+* it has many locks, and one of them is marked by an append in flight, or they have not all been looked up, or
+  too many are in flight, or anybody waits in a line.
 
 An append with few locks of which one is marked, or that somebody waits for, holds up nobody but its own
 client: it leaves the queue for the lines of its locks (`lock_lines`), as does whatever its client sends
@@ -21,13 +22,16 @@ while it is at the head, slice by slice. Nothing is admitted meanwhile, and it b
 is marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
-* The mount under which an append was validated is looked at again when it is processed: an append of an old
-  connection never lands behind the flush of a newer mount (13.9).
+* Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at
+  again when it is processed: an append of an old connection never lands behind the flush of a newer mount
+  (13.9).
 * The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
-  must not stop the connection, which carries other partitions).
+  must not stop the connection, which carries other partitions). Later appends of the same connection may be
+  accepted, in the order in which they were sent.
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
   outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
+* An append that has locks to check against a view beyond the log's end is refused: nothing could conflict.
 * Marks are lock hashes, not slots of the lock table, a tenth of which would be marked with a thousand appends
   in flight. A hash is marked by one append at a time, because the next one waits.
 """
@@ -95,9 +99,9 @@ class AppendQueue:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[str], None],
         turns: Turns,
+        contention: Contention,
         outcomes: AppendOutcomes,
         repeats: RepeatSearch,
-        contention: Contention,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = self.handed = 0
@@ -115,9 +119,9 @@ class AppendQueue:
         self._loop = loop
         self._on_fault = on_fault
         self._turns = turns
+        self._contention = contention
         self._outcomes = outcomes
         self._repeats = repeats
-        self._contention = contention
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
@@ -155,8 +159,7 @@ class AppendQueue:
             self._outcomes.begins(item)
         self.queued += 1
         self._queued_bytes += size
-        self._metrics.received.mark()
-        self._metrics.received_bytes.mark(size)
+        self._metrics.arrived(size)
 
     def add_marker(self, marker: Marker) -> None:
         """Enqueue a mount or flush behind everything that has arrived so far."""
@@ -292,8 +295,7 @@ class AppendQueue:
             return False
         if locks:
             self._lock_turns.came(item.mount)
-            if waited_for or self._is_marked(append):
-                self._contention.lines_up(locks, self._marked)
+            self._contention.lines_up(locks, self._marked)
         waiter = lines.join(item, client_id, locks, held=held)
         item.waiter = waiter if held else None
         return True
@@ -389,15 +391,12 @@ class AppendQueue:
             if isinstance(head, QueuedAppend):
                 head.check = None  # others are before it now
             waited = self._lines.dissolve()
-            for entry in batch:
-                waited.append(self._put_back(item_of(entry)))
+            waited += [self._put_back(item_of(entry)) for entry in batch]
             for one in sorted(waited, key=lambda one: -one.number):
                 one.waiter = None
                 self._queue.appendleft(one)
             return False
-        items = [item_of(entry) for entry in batch]
-        self._metrics.stages.handed_over(items, now)
-        self._in_flight += items
+        self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
         self.handed += len(batch)
         return True
 
@@ -422,7 +421,8 @@ class AppendQueue:
     def session_opened(self, high_water_mark: int) -> None:
         """Appends flow again; the partition raises its mark to `high_water_mark` right after this call.
 
-        Nobody knows the locks of transactions that another owner has numbered: then the whole table rises to
+        The lock table starts at the mark on the first session. If the log has grown by transactions this
+        server did not number (another owner in between), nobody knows their locks: the whole table rises to
         the mark, which costs spurious lock failures and never misses a conflict.
         """
         if high_water_mark < self._mark.txid:
@@ -438,13 +438,13 @@ class AppendQueue:
         self._markers.advanced()
 
     def session_lost(self) -> None:
+        """Nothing is handed over until the next session; marks stay."""
         self._open = False
         self._waits.begin()
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """Slots of write and append locks rise to the id, marks go."""
-        locks = self._locks
-        now = self._loop.time()
+        locks, now = self._locks, self._loop.time()
         arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
@@ -468,7 +468,6 @@ class AppendQueue:
             self._metrics.stored(now, arrived_at, handed_at, same)
             arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
         self._metrics.stored(now, arrived_at, handed_at, same)
-        self._metrics.committed.mark(len(entries))
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

@@ -55,10 +55,11 @@ def begin_search(
 
 
 class AppendOutcomes:
-    """See the module. `client_of(transaction id)`: whose it is, as far as that is known."""
+    """See the module. `author(transaction id)`: the client that appended it, None when that is not known at
+    once."""
 
-    def __init__(self, client_of: Callable[[int], int | None]) -> None:
-        self._client_of = client_of
+    def __init__(self, author: Callable[[int], int | None]) -> None:
+        self._author = author
         self._pending: dict[bytes, QueuedAppend] = {}
         """Of version 5, by ReqId: without an end. Invariant: at most one of a ReqId is in the queue, in lines
         or in flight."""
@@ -127,7 +128,7 @@ class AppendOutcomes:
             (lock for lock in append.write_locks + append.read_locks if locks.estimate((lock,), ()) >= mark),
             0,
         )
-        author = self._client_of(mark)
+        author = self._author(mark)
         winner = -1 if author is None else author
         for one in (client, *item.copies):
             if one.answers is not None:

@@ -10,6 +10,7 @@ arrived in one turn are counted together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from waltz_runtime.metrics import MetricsRegistry
@@ -34,8 +35,8 @@ class AppendStages:
         self.commit = registry.timer(prefix + "commit")
         self.feed = registry.timer(prefix + "feed")
 
-    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> None:
-        """The store has taken them; each remembers when."""
+    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
+        """The store has taken them; each remembers when. Returns them."""
         arrived_at, same = 0.0, 0
         for item in items:
             item.handed_at = now
@@ -45,8 +46,16 @@ class AppendStages:
             self.queue.update_many(now - arrived_at, same)
             arrived_at, same = item.arrived_at, 1
         self.queue.update_many(now - arrived_at, same)
+        return items
 
     def committed(self, began: float, now: float, count: int) -> float:
         """The mark has risen over `count` appends whose majority was known at `began`; returns `now`."""
         self.commit.update_many(now - began, count)
         return now
+
+    def fed_later(self, loop: asyncio.AbstractEventLoop, risen: float, count: int) -> None:
+        """What was written to followers in this turn leaves at its end: behind the connections' writes."""
+        loop.call_soon(self._fed, loop, risen, count)
+
+    def _fed(self, loop: asyncio.AbstractEventLoop, risen: float, count: int) -> None:
+        self.feed.update_many(loop.time() - risen, count)

@@ -47,8 +47,14 @@ class PartitionMetrics:
         self.gauge(name, lambda: total.count)
         return total
 
+    def arrived(self, size_bytes: int) -> None:
+        """An append, in the queue now."""
+        self.received.mark()
+        self.received_bytes.mark(size_bytes)
+
     def stored(self, now: float, arrived_at: float, handed_at: float, count: int) -> None:
         """A majority has `count` appends that arrived, and were handed to the store, at these times."""
+        self.committed.mark(count)
         self.response_latency.update_many(now - arrived_at, count)
         self.stages.storage.update_many(now - handed_at, count)
 

@@ -108,6 +108,7 @@ class Partition:
         metrics: MetricsRegistry,
         turns: Turns | None = None,
     ) -> None:
+        """`turns`: the server's, which its partitions and connections share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
         self.fault: str | None = None
@@ -127,7 +128,14 @@ class Partition:
         kept = (self._feed_cache, self._transactions)
         self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
         self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
-        self._pending_answers = self._make_pending_answers()
+        self._pending_answers = PendingAnswers(
+            store=self.store,
+            max_outstanding=settings.max_markers,
+            resolved_prefix=lambda: self._appends.resolved_prefix,
+            answer=self._answer,
+            give_up=self._give_up,
+            loop=loop,
+        )
         self._repeats = RepeatSearch(self.store, self._mark, self._feed_cache, settings.repeat_window)
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self.contention = Contention(self._author)
@@ -142,9 +150,9 @@ class Partition:
             loop=loop,
             on_fault=self._fail,
             turns=turns or Turns(),
+            contention=self.contention,
             outcomes=AppendOutcomes(self._author),
             repeats=self._repeats,
-            contention=self.contention,
         )
         self._feeds = Feeds(
             mark=self._mark,
@@ -166,16 +174,6 @@ class Partition:
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
-    def _make_pending_answers(self) -> PendingAnswers:
-        return PendingAnswers(
-            store=self.store,
-            max_outstanding=self._settings.max_markers,
-            resolved_prefix=lambda: self._appends.resolved_prefix,
-            answer=self._answer,
-            give_up=self._give_up,
-            loop=self._loop,
-        )
-
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
         gauge("pending-append", lambda: self._appends.handed - self._appends.resolved_prefix)
@@ -192,6 +190,7 @@ class Partition:
 
     @property
     def generation(self) -> int:
+        """The generation appends must carry."""
         return self._appends.generation
 
     @property
@@ -217,6 +216,7 @@ class Partition:
 
     @property
     def undecided(self) -> int:
+        """Appends queued or in flight."""
         return self._appends.queued + self._appends.handed - self._appends.resolved_prefix
 
     @property
@@ -229,6 +229,7 @@ class Partition:
         return self._feeds.followers()
 
     def _author(self, transaction_id: int) -> int | None:
+        """Whose a recent transaction is; None when it is not known at once."""
         frame = self._feed_cache.slice(transaction_id, 1)
         return None if frame is None else client_of_frame(frame)
 
@@ -342,9 +343,11 @@ class Partition:
         self._appends.add(mount, append, repeated)
 
     def flush(self, client: Client, req_id: bytes, generation: int) -> None:
+        """FLUSH_REQUEST: answered when everything queued before it is resolved and our session confirmed."""
         self._accept(Marker(MarkerKind.FLUSH, client, req_id, generation))
 
     def feed(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
+        """FEED_REQUEST: at least `min_fetch_size` transactions from `client_high_water_mark` + 1 on."""
         mark = self.high_water_mark
         if mark is None or self._closed or self._mounts.valid(client) is None:
             self._metrics.dropped_not_mounted.inc()
@@ -379,6 +382,7 @@ class Partition:
                 waiting.append(req_id)
 
     def client_closed(self, client: Client) -> None:
+        """The connection has gone. Its queued appends are still processed, as in the reference."""
         if client not in self._clients:
             return
         self._clients.discard(client)
@@ -396,6 +400,7 @@ class Partition:
     # -- answers -------------------------------------------------------------------------------------------
 
     def _answer(self, marker: Marker) -> None:
+        """Everything the marker waited for has happened."""
         client, mark = marker.client, self.high_water_mark
         if client.answers is not None:
             client.answers.send_now()
@@ -431,6 +436,7 @@ class Partition:
     # -- the store (StoreListener) -------------------------------------------------------------------------
 
     def session_opened(self, high_water_mark: int) -> None:
+        """Recovery complete, leftovers settled; see `AppendQueue.session_opened` for the lock table."""
         self._appends.session_opened(high_water_mark)
         if self.fault is not None:
             return
@@ -452,13 +458,10 @@ class Partition:
         )
 
     def session_lost(self, reason: str) -> None:
+        """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
-            log.warning(
-                "store session lost",
-                partition=self.partition_id,
-                session=self.store.session_id,
-                reason=reason,
-            )
+            session = self.store.session_id
+            log.warning("store session lost", partition=self.partition_id, session=session, reason=reason)
         self._appends.session_lost()
         if self._leaving:
             self._loop.call_soon(self.close)
@@ -467,8 +470,7 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
-        began = self._loop.time()
-        first, mark = entries[0].transaction_id, self.high_water_mark
+        began, first, mark = self._loop.time(), entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
             return
@@ -481,12 +483,9 @@ class Partition:
             put(entry.transaction_id, records[-1])
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        fed = self._feeds.publish(first, b"".join(frames))
-        if self._block_feeds.publish(first, records) or fed:
-            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
-
-    def _fed(self, risen: float, count: int) -> None:
-        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
+        followed = self._feeds.publish(first, b"".join(frames))
+        if self._block_feeds.publish(first, records) or followed:
+            self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         if not self._closed:

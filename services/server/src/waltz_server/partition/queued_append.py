@@ -50,6 +50,8 @@ class QueuedAppend:
     resolved: bool = False
     lost: bool = False
     """Refused because of a lock."""
+    handed_at: float = 0.0
+    """When it was handed to the store, on the clock of `arrived_at`."""
     copies: tuple[Client, ...] = ()
     """Who has sent it again while it was pending."""
     repeated: Repeated | None = None
@@ -59,8 +61,6 @@ class QueuedAppend:
     searching: bool = False
     waiter: Waiter[Any] | None = None
     """In lines, until the search has ended."""
-    handed_at: float = 0.0
-    """When it was handed to the store, on the clock of `arrived_at`."""
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:

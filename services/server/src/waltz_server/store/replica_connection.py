@@ -154,10 +154,13 @@ class ReplicaDirectory:
 
     async def check_connectivity(self, connect_strings: Iterable[str] | None = None) -> dict[str, bool]:
         """Which of the nodes (all that were ever asked for, without an argument) can be reached now, and
-        answer."""
+        answer. Of one that failed, and is not tried again yet, that is known: who asks has not its back-off
+        to wait."""
         names = list(self._nodes) if connect_strings is None else list(connect_strings)
 
         async def reachable(name: str) -> bool:
+            if self._backs_off(name):
+                return False
             try:
                 async with asyncio.timeout(self._settings.connect_timeout_seconds):
                     await self.get(name)
@@ -166,6 +169,12 @@ class ReplicaDirectory:
             return not self.idle_check.problem(name)
 
         return dict(zip(names, await asyncio.gather(*map(reachable, names)), strict=True))
+
+    def _backs_off(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        if node is None or (node.link is not None and not node.link.closed):
+            return False
+        return node.not_before > asyncio.get_running_loop().time()
 
     async def close(self) -> None:
         """Close every connection; later calls of `get` fail."""

@@ -129,6 +129,22 @@ async def test_directory_reports_connectivity_and_wrong_clusters() -> None:
         await nodes.get("b:1")
 
 
+async def test_connectivity_is_answered_at_once_while_a_node_that_failed_is_not_due_yet() -> None:
+    """Those who ask have a second or two; the back-off may be twenty."""
+    loop = asyncio.get_running_loop()
+
+    async def refuse(_endpoint: Endpoint) -> ReplicaLink:
+        raise ConnectError("connection refused")
+
+    nodes = directory(refuse)
+    for _ in range(12):
+        with pytest.raises(ReplicaUnavailableError):
+            await nodes.get("a:1")
+    asked = loop.time()
+    assert await nodes.check_connectivity(["a:1"]) == {"a:1": False}
+    assert loop.time() - asked < 0.1
+
+
 async def test_an_answer_beyond_the_byte_limit_is_cut() -> None:
     node = node_with_records("a:1", 10)
     link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}

@@ -77,7 +77,7 @@ class FreeSpace:
             raise DiskFullError(self.held)
         try:
             if self.reserve_bytes and not self._blind:
-                self._refresh(size_bytes)
+                self._take(size_bytes)
             else:
                 self.full = None  # only the write itself shows it
         except OSError:
@@ -98,7 +98,7 @@ class FreeSpace:
         """Look again without writing: the reason is gone when there is room, also for what was refused.
         `OSError` when looking failed."""
         if self.reserve_bytes:
-            self._refresh(0 if self.full is None else self._refused_bytes)
+            self._refresh(0 if self.full is None else self._refused_bytes, self.usage())
             self._blind = False
         elif (
             self.full is not None
@@ -107,8 +107,14 @@ class FreeSpace:
         ):
             self.full = None
 
-    def _refresh(self, size_bytes: int) -> None:
+    def _take(self, size_bytes: int) -> None:
+        """Within a batch what was seen counts, less what was taken since."""
         usage = self._seen if self._seen is not None else self.usage()
+        self._refresh(size_bytes, usage)
+        if self._in_batch and self.full is None and usage is not None:
+            self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)
+
+    def _refresh(self, size_bytes: int, usage: DiskUsage | None) -> None:
         if usage is None:
             return
         enough = self.reserve_bytes + self.reserve_bytes // _MARGIN_SHARE
@@ -116,8 +122,6 @@ class FreeSpace:
         fits = free_bytes - size_bytes >= self.reserve_bytes
         if fits and (self.full is None or free_bytes >= enough):
             self.full = None
-            if self._in_batch:
-                self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)
         elif self.full is None:
             self._refused_bytes = size_bytes
             self.full = (

@@ -24,16 +24,17 @@ Owner: the thread that runs jobs, one at a time. `settle` may run on another thr
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import posixpath
 import threading
-from collections.abc import Sequence
 from itertools import takewhile
 from uuid import UUID
 
 from waltz_storage.engine.errors import OutOfResourcesError
 from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
+from waltz_storage.engine.journal.handle import JournaledFile
 from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettings
 from waltz_storage.engine.journal.shared_file import SharedFile
 
@@ -46,76 +47,6 @@ _KEPT_OPEN = 64
 """So many files that nobody uses are kept open for what is not made in them."""
 _UNCOMMITTED_NAMES = 2
 HELD = "the disk is full: what was acknowledged last is in the journal and waits for room in its files"
-
-
-class JournaledFile:
-    """A handle. See the module."""
-
-    __slots__ = ("_files", "_open", "_shared", "path")
-
-    def __init__(self, files: JournaledFiles, shared: SharedFile) -> None:
-        self._files, self._shared, self.path = files, shared, shared.path
-        self._open = True
-
-    @property
-    def _below(self) -> File:
-        below = self._shared.below
-        if below is None:
-            raise OSError(errno.EBADF, "the file is closed", self.path)
-        return below
-
-    def pread(self, size: int, offset: int) -> bytes:
-        """See the seam."""
-        return self._shared.overlay(self._below.pread(size, offset), size, offset)
-
-    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
-        """See the seam."""
-        files = self._files
-        if not files.journaling:
-            return self._below.pwrite(data, offset)
-        files.check()
-        raw = bytes(data)
-        self._files.written(self._shared, offset, raw)
-        return len(raw)
-
-    def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
-        """See the seam."""
-        if not self._files.journaling:
-            return self._below.pwritev(parts, offset)
-        return self.pwrite(parts[0] if len(parts) == 1 else b"".join(parts), offset)
-
-    def truncate(self, size: int) -> None:
-        """See the seam."""
-        if not self._files.journaling:
-            self._below.truncate(size)
-        elif self.size() != size:
-            self._files.cut(self._shared, size)
-
-    def sync(self) -> None:
-        """Everything written so far is in the next commit."""
-        if self._files.journaling:
-            self._files.log(self._shared)
-        else:
-            self._below.sync()
-
-    def size(self) -> int:
-        """See the seam."""
-        return max(self._below.size(), self._shared.end_of_pending())
-
-    def lock(self, size: int) -> bool:
-        """See the seam."""
-        return self._below.lock(size)
-
-    def close(self) -> None:
-        """See the seam."""
-        if not self._open:
-            return
-        self._open = False
-        try:
-            if self._files.journaling and self._files.failed is None:
-                self._files.log(self._shared)  # whoever opens the file again may sync it
-        finally:
-            self._files.closed(self._shared)
 
 
 class JournaledFiles:
@@ -135,6 +66,7 @@ class JournaledFiles:
         self._failed: str | None = None
         self._lost = False  # a commit failed, and nobody was answered yet
         self._settling = threading.Lock()
+        self._spare: File | None = None  # a descriptor for settling when the process has no other left
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -175,6 +107,7 @@ class JournaledFiles:
                 self._fs.sync_dir(path)
         self._fs.sync_dir(self._directory)
         journal.begin()
+        self._keep_spare(journal)
         journal.wait_for_file = self._wait_for_file
         self._journal = journal
 
@@ -198,6 +131,7 @@ class JournaledFiles:
         finally:
             with self._settling:
                 self._journal = None
+                self._give_spare()
                 journal.close()
             for shared in [shared for shared in self._shared.values() if not shared.users]:
                 shared.forget()
@@ -348,11 +282,30 @@ class JournaledFiles:
         return False
 
     def _wait_for_file(self) -> None:
+        """A commit cannot wait for descriptors: it is given the one that was kept for it."""
         journal = self._running()
         with self._settling:
             for file in _ready(journal)[:1]:
-                if not journal.has_free_file:
+                if journal.has_free_file:
+                    return
+                try:
                     self._settle(file)
+                except OSError as error:
+                    if error.errno not in OUT_OF_RESOURCES or not self._give_spare():
+                        raise
+                    self._settle(file)
+                    self._keep_spare(journal)
+
+    def _keep_spare(self, journal: Journal) -> None:
+        with contextlib.suppress(OSError):  # the next time then
+            self._spare = self._fs.open(journal.files[-1].path, read_only=True)
+
+    def _give_spare(self) -> bool:
+        """Close the descriptor that is kept, and whether there was one."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+        return spare is not None
 
     def _settle(self, file: JournalFile) -> None:
         """Everything that the changes of a journal file lead to is durable below."""

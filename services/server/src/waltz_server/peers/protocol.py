@@ -1,0 +1,128 @@
+"""Both ends of a connection between two servers that watch each other: who handles an accepted connection,
+and pings and pongs. What is heard goes to the detector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from waltz_protocol.aio.channel import Channel, ChannelHandler
+from waltz_protocol.codec import PEER
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages.peer import PEER_VERSION, PeerPing, PeerPong
+
+MAX_PEER_BODY_BYTES = 64 * 1024
+
+
+class AcceptedConnection:
+    """Chooses by the version of the Hello who handles a connection that was accepted, and is out of the
+    way."""
+
+    def __init__(self, client: Callable[[], ChannelHandler], peer: Callable[[], ChannelHandler]) -> None:
+        self._client = client
+        self._peer = peer
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Hello exchanged."""
+        channel.handler = self._peer() if channel.version == PEER_VERSION else self._client()
+        channel.handler.channel_ready(channel)
+
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """Never: frames come after the Hello."""
+        raise ProtocolError("a message before the Hello")
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Nothing waits for it."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Nothing waits for it."""
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """It never said Hello."""
+
+
+class PeerEars(Protocol):
+    """Who is interested in what peers say."""
+
+    @property
+    def own_name(self) -> str:
+        """Descriptor of this server; empty while it is not registered."""
+
+    def heard_suspicions(self, observer: str, suspects: Mapping[str, bool]) -> None:
+        """Another server reports whom it suspects."""
+
+
+class WatchedConnection:
+    """The side that was connected to: answers each ping at once."""
+
+    def __init__(self, ears: PeerEars) -> None:
+        self._ears = ears
+
+    def channel_ready(self, channel: Channel) -> None:
+        """The other side speaks first."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """A ping."""
+        message = _decode(body)
+        if not isinstance(message, PeerPing):
+            raise ProtocolError("a pong that answers nothing")
+        channel.send(PEER.encode(PeerPong(message.number, self._ears.own_name), PEER_VERSION))
+        self._ears.heard_suspicions(message.name or "", message.suspects)
+        return None
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Nothing waits for it."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Answers are a few bytes; who does not read them is closed by the channel."""
+        if not writable:
+            channel.close("it does not read the answers to its pings")
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """It connects again if it wants to."""
+
+
+class WatchingConnection:
+    """The side that connected. `answered` gets the name in each pong; `wake` is set when the connection has
+    ended, and by the detector when it has something to report."""
+
+    def __init__(self, answered: Callable[[str], None]) -> None:
+        self.closed = False
+        self.wake = asyncio.Event()
+        self._answered = answered
+        self._number = 0
+
+    def ping(self, channel: Channel, name: str, suspects: Mapping[str, bool]) -> None:
+        """Send one; dropped when the connection is closed."""
+        self._number += 1
+        channel.send(PEER.encode(PeerPing(self._number, name, suspects), PEER_VERSION))
+
+    def channel_ready(self, channel: Channel) -> None:
+        """The detector, which connected, looks at the version."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """A pong."""
+        message = _decode(body)
+        if not isinstance(message, PeerPong):
+            raise ProtocolError("a ping from the side that was connected to")
+        self._answered(message.name or "")
+        return None
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Nothing waits for it."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Pings are a few bytes; a peer that reads none is silent, and that is seen."""
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """The link's task sees it."""
+        self.closed = True
+        self.wake.set()
+
+
+def _decode(body: memoryview) -> object:
+    if len(body) > MAX_PEER_BODY_BYTES:
+        raise ProtocolError(f"a message of {len(body)} bytes from a server")
+    return PEER.decode(body, PEER_VERSION)
