@@ -128,14 +128,7 @@ class Partition:
         kept = (self._feed_cache, self._transactions)
         self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
         self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
-        self._pending_answers = PendingAnswers(
-            store=self.store,
-            max_outstanding=settings.max_markers,
-            resolved_prefix=lambda: self._appends.resolved_prefix,
-            answer=self._answer,
-            give_up=self._give_up,
-            loop=loop,
-        )
+        self._pending_answers = self._make_pending_answers()
         self._repeats = RepeatSearch(self.store, self._mark, self._feed_cache, settings.repeat_window)
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self.contention = Contention(self._author)
@@ -173,6 +166,16 @@ class Partition:
         self._deliveries.start(self._data, self._feeds, self._block_feeds)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
+
+    def _make_pending_answers(self) -> PendingAnswers:
+        return PendingAnswers(
+            store=self.store,
+            max_outstanding=self._settings.max_markers,
+            resolved_prefix=lambda: self._appends.resolved_prefix,
+            answer=self._answer,
+            give_up=self._give_up,
+            loop=self._loop,
+        )
 
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
@@ -400,7 +403,6 @@ class Partition:
     # -- answers -------------------------------------------------------------------------------------------
 
     def _answer(self, marker: Marker) -> None:
-        """Everything the marker waited for has happened."""
         client, mark = marker.client, self.high_water_mark
         if client.answers is not None:
             client.answers.send_now()
@@ -458,7 +460,6 @@ class Partition:
         )
 
     def session_lost(self, reason: str) -> None:
-        """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
             session = self.store.session_id
             log.warning("store session lost", partition=self.partition_id, session=session, reason=reason)
