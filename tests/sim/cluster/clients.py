@@ -9,6 +9,7 @@ from typing import Self
 
 import waltz_client.client as client_module
 from tests.sim.checkers.history import History
+from tests.sim.cluster import repeating
 from tests.sim.cluster.server_role import CLUSTER_ROOT
 from tests.sim.cluster.shape import Shape
 from tests.sim.kernel.loop import SimLoop
@@ -18,6 +19,7 @@ from waltz_client import WaltzClient, WaltzClientCallbacks
 from waltz_client.settings import ClientSettings
 
 NEWEST_VERSIONS = client_module.PROTOCOL_VERSIONS
+repeating.install()
 
 
 class SimClient(WaltzClient):

@@ -22,6 +22,10 @@ from waltz_server.store.api import PartitionStore
 CLUSTER_ROOT = "/waltz"
 
 
+REPEAT_WINDOW = 40
+"""Transactions: appends that are sent again late are older than that now and then."""
+
+
 class ServerRole(Role):
     """One server."""
 
@@ -61,7 +65,11 @@ class ServerRole(Role):
             newest = self._newest_version()
             watches = self._settings.peer_watch and newest > NEWEST_OF_0_13_2
             settings = self._settings.model_copy(
-                update={"max_protocol_version": newest, "peer_watch": watches}
+                update={
+                    "max_protocol_version": newest,
+                    "peer_watch": watches,
+                    "repeat_window": REPEAT_WINDOW,
+                }
             )
             server = self.server = WaltzServer(
                 settings, zookeeper=session, make_backend=make_backend, rng=rng

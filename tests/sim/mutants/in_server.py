@@ -102,6 +102,76 @@ SERVER_MUTANTS = (
         found_at=12,
     ),
     Mutant(
+        name="repeated_append_is_not_looked_for",
+        rule="E6",
+        edits=(
+            Edit(
+                f"{_PARTITION}/repeats.py",
+                "                if searched + 1 < first:\n",
+                "                if on_end is not None:\n                    on_end(NOT_THERE)\n                elif searched + 1 < first:\n",
+            ),
+        ),
+        expected=("duplicate", "duplicate_req_id", "unhandled"),
+        how="An append that has committed is sent again.",
+        found_at=1,
+    ),
+    Mutant(
+        name="append_older_than_the_window_is_new",
+        rule="E6",
+        edits=(
+            Edit(
+                f"{_PARTITION}/repeats.py",
+                "Found(refusal=Verdict.REPEAT_TOO_OLD, number=first)",
+                "NOT_THERE",
+            ),
+        ),
+        expected=("duplicate", "duplicate_req_id", "unhandled"),
+        how="An append that has committed is sent again when hundreds of others have followed it.",
+        found_at=2,
+    ),
+    Mutant(
+        name="search_begins_with_what_this_owner_has_seen",
+        rule="E6",
+        edits=(
+            Edit(
+                f"{_PARTITION}/repeats.py",
+                "records = await self._store.read(position, count)",
+                "records = [bytes(36)] * count",
+            ),
+        ),
+        expected=("duplicate", "duplicate_req_id", "unhandled"),
+        how="An append is sent again to another owner of the partition, whose caches do not hold it.",
+        found_at=1,
+    ),
+    Mutant(
+        name="committed_is_answered_before_it_is_durable",
+        rule="E7",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "        self.handed += len(batch)\n        return True\n",
+                "        self.handed += len(batch)\n        for entry in batch:\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n        return True\n",
+            ),
+        ),
+        expected=("unhandled",),
+        how="A session ends with an append in flight that its successor does not find; another transaction gets its id.",
+        found_at=6,
+    ),
+    Mutant(
+        name="repeated_append_is_answered_with_the_end_of_the_log",
+        rule="E6",
+        edits=(
+            Edit(
+                f"{_PARTITION}/repeats.py",
+                "                return Found(transaction_id)\n",
+                "                return Found(self._mark.txid)\n",
+            ),
+        ),
+        expected=("unhandled",),
+        how="An append that has committed is sent again when others have followed it.",
+        found_at=1,
+    ),
+    Mutant(
         name="failed_read_cached",
         rule="13.13",
         edits=(

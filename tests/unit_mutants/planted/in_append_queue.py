@@ -43,8 +43,8 @@ APPEND_BUGS = (
         "committed_is_answered_when_it_is_sent",
         "E7",
         "append.py",
-        "            self._in_flight.append(item_of(entry))\n",
-        "            self._in_flight.append(item_of(entry))\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n",
+        "        self.handed += len(batch)\n",
+        "        self.handed += len(batch)\n        for entry in batch:\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n",
         "A client hears of a commit that no quorum has stored, and that recovery cuts.",
     ),
     _bug(

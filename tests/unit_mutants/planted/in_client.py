@@ -268,8 +268,8 @@ CLIENT_BUGS = (
         "sent_append_called_failed_at_the_deadline",
         "E1",
         "appender.py",
-        "                batch.sent[index] = handle = PendingAppend",
-        "                handle = PendingAppend",
+        "                batch.sent[index] = handle\n",
+        "",
         "An append of a batch that is on its way at the deadline is called failed, and may commit.",
     ),
     _bug(
@@ -300,8 +300,8 @@ CLIENT_BUGS = (
         "view_of_a_batch_before_the_wait",
         "E1",
         "appender.py",
-        "                if not partition.may_send:\n                    await partition.wait_writable()\n                batch",
-        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.may_send:\n                    await partition.wait_writable()\n                batch",
+        "                if not partition.may_send:\n                    await partition.wait_writable()\n                handle",
+        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.may_send:\n                    await partition.wait_writable()\n                handle",
         "An append of a batch that waited for room has the view from before the wait.",
     ),
     # ---- readers, applying

@@ -134,14 +134,7 @@ class Partition:
         )
         self._reader, self._data = reads.reader, reads.data
         self._feeds, self._block_feeds = reads.feeds, reads.block_feeds
-        self._pending_answers = PendingAnswers(
-            store=self.store,
-            max_outstanding=settings.max_markers,
-            resolved_prefix=lambda: self._appends.resolved_prefix,
-            answer=self._answer,
-            give_up=self._give_up,
-            loop=loop,
-        )
+        self._pending_answers = self._make_pending_answers()
         self._repeats = RepeatSearch(self.store, self._mark, self._feed_cache, settings.repeat_window)
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self.contention = Contention(self._author)
@@ -162,6 +155,16 @@ class Partition:
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
+
+    def _make_pending_answers(self) -> PendingAnswers:
+        return PendingAnswers(
+            store=self.store,
+            max_outstanding=self._settings.max_markers,
+            resolved_prefix=lambda: self._appends.resolved_prefix,
+            answer=self._answer,
+            give_up=self._give_up,
+            loop=self._loop,
+        )
 
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
@@ -389,7 +392,6 @@ class Partition:
     # -- answers -------------------------------------------------------------------------------------------
 
     def _answer(self, marker: Marker) -> None:
-        """Everything the marker waited for has happened."""
         client, mark = marker.client, self.high_water_mark
         if client.answers is not None:
             client.answers.send_now()
@@ -447,7 +449,6 @@ class Partition:
         )
 
     def session_lost(self, reason: str) -> None:
-        """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
             session = self.store.session_id
             log.warning("store session lost", partition=self.partition_id, session=session, reason=reason)
