@@ -20,7 +20,7 @@ from tests.e2e.world import CLUSTER, NAMESPACE, SERVERS, WAIT_SECONDS, World
 NAME = f"{CLUSTER}-zookeeper"
 ZOOKEEPER = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=zookeeper"
 EXPORTS = f"{NAME}-export"
-MAX_RESTARTS = 5
+MAX_RESTARTS = 8
 QUIET_SECONDS = 5.0
 
 
