@@ -55,6 +55,29 @@ def cluster(folder: Path, *, keep: bool, reuse: bool) -> Iterator[Path]:
             _tidy()
 
 
+@contextmanager
+def of_families(folder: Path, family: str) -> Iterator[tuple[Path, str]]:
+    """Another cluster, of one node, whose pods have addresses of this family, `ipv6` or `dual`: the path of
+    its kubeconfig and the name of its node. Deleted at the end."""
+    name = f"{NAME}-{family}"
+    kubeconfig = folder / f"kubeconfig-{family}"
+    image = os.environ.get(_NODE_IMAGE)
+    command = ["kind", "create", "cluster", "--name", name, "--kubeconfig", str(kubeconfig)]
+    command += ["--config", "-", "--wait", "180s", *(["--image", image] if image else [])]
+    configuration = {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        # The API server's port is published on this machine, which need not have IPv6 itself.
+        "networking": {"ipFamily": family, "apiServerAddress": "127.0.0.1"},
+        "nodes": [{"role": "control-plane"}],
+    }
+    try:
+        run(command, text=yaml.safe_dump(configuration), timeout_seconds=400)
+        yield kubeconfig, f"{name}-control-plane"
+    finally:
+        run(["kind", "delete", "cluster", "--name", name], timeout_seconds=180)
+
+
 def _tidy() -> None:
     """Delete the cluster; what the run found out counts, also when that fails."""
     try:
@@ -86,10 +109,10 @@ def delete() -> None:
             return
 
 
-def load(images: list[str], *nodes: str) -> None:
+def load(images: list[str], *nodes: str, name: str = NAME) -> None:
     """Put images onto these nodes; onto all when none is named."""
     where = ["--nodes", ",".join(nodes)] if nodes else []
-    run(["kind", "load", "docker-image", "--name", NAME, *where, *images], timeout_seconds=400)
+    run(["kind", "load", "docker-image", "--name", name, *where, *images], timeout_seconds=400)
 
 
 def kill_node(name: str) -> None:

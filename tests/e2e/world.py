@@ -24,9 +24,9 @@ SERVERS = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=ser
 class World:
     """One run. `first_node` is the node that is never killed: ZooKeeper and the load are there."""
 
-    def __init__(self, kubectl: Kubectl) -> None:
+    def __init__(self, kubectl: Kubectl, first_node: str = kind.NODES[0]) -> None:
         self.kubectl = kubectl.in_namespace(NAMESPACE)
-        self.first_node = kind.NODES[0]
+        self.first_node = first_node
         self.load = Load(self.kubectl, self.first_node)
         self.notes: list[str] = []
 
@@ -37,6 +37,8 @@ class World:
         body: dict[str, Any] = yaml.safe_load((ROOT / "tests/e2e/cluster.yaml").read_text())
         images = body["spec"]["images"]
         body["spec"]["images"] = {role: f"waltz-{role}:{TAG}" for role in images}
+        managed = body["spec"]["zookeeper"]["managed"]
+        managed["podTemplate"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.first_node}
         return body
 
     def change(self, **spec: Any) -> None:

@@ -18,6 +18,7 @@ JUDGEMENTS = {"above", "as", "below", "left out"}
 ARGUED = {"below", "left out"}
 FEWEST_ROWS = 44
 """As many as were compared: 39 features and 5 levels."""
+FEWEST_ATTACKS = 26
 TEST = re.compile(r"`([\w/.-]+\.py)::(\w+)`")
 SCENARIO = re.compile(r"scenario \*([^*]+)\*( \(long\))?")
 
@@ -68,6 +69,19 @@ def test_a_row_is_judged_and_proven(row: Row) -> None:
     for file, name in tests:
         path = ROOT / file if (ROOT / file).exists() else TESTS / file
         assert name in functions(path), f"{file} has no {name}"
+    check_scenarios(scenarios)
+
+
+def check_scenarios(named: list[tuple[str, str]]) -> None:
     known = {scenario.name: scenario.long for scenario in ALL}
-    for name, long in scenarios:
+    for name, long in named:
         assert known.get(name) is bool(long), f"scenario {name}: {known.get(name)}"
+
+
+def test_the_attacks_of_the_testing_page_are_scenarios() -> None:
+    page = (ROOT / "docs/testing.md").read_text()
+    text = page.split("## Attacks on Kubernetes\n")[1].split("\n## ")[0].replace("\n", " ")
+    named = SCENARIO.findall(text)
+    check_scenarios(named)
+    assert len(named) == text.count("scenario *"), "one of them was not read"
+    assert len(named) >= FEWEST_ATTACKS

@@ -11,6 +11,7 @@ from tests.e2e.scenarios import (
     deletion,
     examples,
     failures,
+    families,
     first_write,
     gaps,
     growth,
@@ -99,6 +100,10 @@ ALL = (
     Scenario("a machine dies and comes back", failures.kill_machine),
     Scenario("deleted with Retain, adopted again", deletion.retain, written=False),
     Scenario("deleted with Delete", deletion.delete, written=False),
+    Scenario("pods have IPv6 addresses only", families.ipv6, written=False, disturbed=False, long=True),
+    Scenario(
+        "pods have addresses of both families", families.dual, written=False, disturbed=False, long=True
+    ),
     Scenario("the operator is uninstalled", uninstall.uninstall, written=False, disturbed=False),
     Scenario("the operator of one namespace", uninstall.namespaced, written=False, disturbed=False),
 )
