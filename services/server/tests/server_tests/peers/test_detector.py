@@ -76,7 +76,8 @@ class Node:
         )
         await self.manager.__aenter__()
         registration = await self.manager.register_server(
-            Endpoint("127.0.0.1", self.port), lambda given: self.given.append({**given})
+            Endpoint("127.0.0.1", self.port),
+            lambda given: self.given.append({int(pid): int(generation) for pid, generation in given.items()}),
         )
         if watches:
             self.manager.set_members_listener(
