@@ -94,7 +94,7 @@ def server_keys(
         **_tls(cluster, "storage.ssl", verifies=True),
     }
     if tls.allowed_peers.server is not None and verifies:
-        keys |= _allowed(cluster, "server.ssl.allowedPeers", tls.allowed_peers.server)
+        keys |= _allowed(cluster, "server.ssl.allowedPeers", tls.allowed_peers.server, servers=True)
     if listener is not None:
         keys["server.advertised.host"] = (
             f"{{dashed-address}}.{listener.domain}" if listener.domain else "{address}"

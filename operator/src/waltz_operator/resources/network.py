@@ -56,10 +56,10 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
             SERVER,
             server_name(cluster),
             [
-                _rule([*clients, operator] if clients else [], SERVER_PORT),
+                _rule([*clients, servers, operator] if clients else [], SERVER_PORT),
                 _rule([*metrics, operator], SERVER_HTTP_PORT),
             ],
-            [_to_zookeeper(cluster), *_to_storage(cluster)],
+            [_to_zookeeper(cluster), *_to_storage(cluster), _to([servers], SERVER_PORT)],
         ),
     ]
     if cluster.spec.zookeeper.managed is not None:

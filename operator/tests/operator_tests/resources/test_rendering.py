@@ -22,7 +22,7 @@ from operator_tests.resources.clusters import (
     of_kind,
     pods,
 )
-from waltz_operator.api.topology import storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
+from waltz_operator.api.topology import server_peer, storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
 from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
@@ -471,6 +471,20 @@ def test_copy_jobs_take_resources_and_a_pod_template() -> None:
     assert copy["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
 
+def test_servers_reach_each_other_where_only_some_may_connect_to_them() -> None:
+    """They watch each other (docs/recovery.md)."""
+    clients = [{"podSelector": {"app": "ledger"}}]
+    found = objects(
+        cluster({"networkPolicy": {"clients": clients}, "tls": {"allowedPeers": {"server": ["app"]}}})
+    )
+    ingress = found["NetworkPolicy", "ledger-server"]["spec"]["ingress"][0]
+    assert [port["port"] for port in ingress["ports"]] == [55180]
+    labels = [peer.get("podSelector", {}).get("matchLabels", {}) for peer in ingress["from"]]
+    assert "server" in [one.get("app.kubernetes.io/component") for one in labels]
+    (text,) = found["ConfigMap", "ledger-server"]["data"].values()
+    assert server_peer(cluster()) in yaml.safe_load(text)["server.ssl.allowedPeers"]
+
+
 def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
     """With the ports of what each one needs, and DNS; open by default."""
     closed: Spec = {"networkPolicy": {"egress": "Closed"}}
@@ -486,9 +500,18 @@ def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
         return found
 
     assert ways("storage", closed) == [("", [53]), ("zookeeper", [2181])]
-    assert ways("server", closed) == [("", [53]), ("zookeeper", [2181]), ("storage", [55280])]
+    among_themselves = ("server", [55180])
+    assert ways("server", closed) == [
+        ("", [53]),
+        ("zookeeper", [2181]),
+        ("storage", [55280]),
+        among_themselves,
+    ]
     assert ways("zookeeper", closed) == [("", [53]), ("zookeeper", [2888, 3888])]
     adopted = merged(VARIANTS["adopted"], closed)
-    assert ways("server", adopted) == [("", [53]), ("", [2181]), ("storage", [55280]), ("", [5280])]
+    outside = ("", [5280])
+    assert ways("server", adopted) == [
+        ("", [53]), ("", [2181]), ("storage", [55280]), outside, among_themselves,
+    ]  # fmt: skip
     for found in objects(cluster()).values():
         assert found["kind"] != "NetworkPolicy" or found["spec"]["policyTypes"] == ["Ingress"]

@@ -10,7 +10,7 @@ from waltz_storage.engine.files import File
 from waltz_storage.engine.journal.shared_file import SharedFile
 
 
-class Writer(Protocol):
+class ChangeSink(Protocol):
     """What takes the changes of all handles: `JournaledFiles`, which says what they mean."""
 
     @property
@@ -35,7 +35,7 @@ class JournaledFile:
 
     __slots__ = ("_files", "_open", "_shared", "path")
 
-    def __init__(self, files: Writer, shared: SharedFile) -> None:
+    def __init__(self, files: ChangeSink, shared: SharedFile) -> None:
         self._files, self._shared, self.path = files, shared, shared.path
         self._open = True
 
