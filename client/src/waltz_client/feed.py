@@ -108,9 +108,20 @@ class Feed(AsyncIterator[FeedTransaction]):
             window_transactions=settings.feed_buffer_transactions,
             window_bytes=max(1, settings.prefetch_bytes // len(self._partitions)),
             where=self._where,
-            on_ready=self._wake.set,
+            on_ready=lambda: self._blocks_ready(partition),
         )
         self._rpc.start(partition.blocks)
+
+    def _blocks_ready(self, partition: _Partition) -> None:
+        """Something came. An older server needs to be asked in another way before anybody iterates."""
+        blocks = partition.blocks
+        if blocks is not None and blocks.old_server and blocks.over:
+            asyncio.get_running_loop().call_soon(self._leave_blocks, partition, blocks)
+        self._wake.set()
+
+    def _leave_blocks(self, partition: _Partition, blocks: BlockFeed) -> None:
+        if partition.blocks is blocks and not self._closed:
+            self._blocks_are_over(partition, blocks)
 
     def _take_block(self) -> list[FeedTransaction]:
         """The transactions of one block, the partitions in turn; empty when there is none."""
