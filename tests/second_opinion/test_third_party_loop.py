@@ -28,6 +28,12 @@ NETWORK = detangle.NetConfig(latency=(0.0005, 0.02), fragment=0.2)
 CONFIG = detangle.SimConfig(net=NETWORK, max_steps=400_000, max_time=600.0)
 
 
+@pytest.fixture(autouse=True)
+def no_kernel_behind_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sockets know nothing of what a peer has acknowledged, and answer 0 to every such question."""
+    monkeypatch.delattr(socket, "TCP_INFO", raising=False)
+
+
 async def appends_while_a_node_is_away(seed: int, server_tls: ssl.SSLContext | None) -> int:
     """Clients append under common locks while one storage node is cut off for a while; then the disks are
     read."""

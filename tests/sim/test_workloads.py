@@ -24,8 +24,11 @@ from tests.sim.workloads.feeds import Feeds
 from tests.sim.workloads.registers import Registers
 from waltz_client._internal.append.transaction_monitor import TransactionMonitor
 from waltz_client._internal.applier import Applier
+from waltz_client._internal.block_reads import HeaderTest, transactions_of
 from waltz_client._internal.contexts import Submissions
 from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client.transaction import FeedFields, FeedTransaction
+from waltz_protocol.frames.blocks import Block
 from waltz_protocol.locks import LockTable, Slots
 
 NO_FAULTS = Choice(faults=frozenset(), second_opinion=True)
@@ -115,25 +118,30 @@ def test_counters_see_append_locks_ignored(monkeypatch: pytest.MonkeyPatch) -> N
     assert broken(run(CATALOGUE["counters"])) == {"counters", "serializable", "linearizable"}
 
 
+def doctor_feeds(monkeypatch: pytest.MonkeyPatch, times: Callable[[int], int]) -> None:
+    """Each transaction so many times, by its id, whether it is read by headers or in blocks."""
+    take, cut = FeedCursor.take_at_most, transactions_of
+
+    def taken(cursor: FeedCursor, limit: int) -> Sequence[FeedFields]:
+        return [fields for one in take(cursor, limit) for fields in [one] * times(one[4])]
+
+    def in_block(
+        block: Block, where: HeaderTest | None, wants_data: HeaderTest | None
+    ) -> list[FeedTransaction]:
+        found = cut(block, where, wants_data)
+        return [each for one in found for each in [one] * times(one.transaction_id)]
+
+    monkeypatch.setattr(FeedCursor, "take_at_most", taken)
+    monkeypatch.setattr(feed_module, "transactions_of", in_block)
+
+
 def test_feeds_see_a_transaction_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = FeedCursor.take_at_most
-
-    def forgetful(cursor: FeedCursor, limit: int) -> Sequence[tuple[int, int, int, int, int, int]]:
-        return [fields for fields in original(cursor, limit) if fields[4] % 17 != 16]
-
-    monkeypatch.setattr(FeedCursor, "take_at_most", forgetful)
+    doctor_feeds(monkeypatch, lambda transaction_id: 0 if transaction_id % 17 == 16 else 1)
     assert "feed_order" in broken(run(CATALOGUE["feeds"]))
 
 
 def test_databases_see_a_transaction_applied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = FeedCursor.take_at_most
-
-    def stuttering(cursor: FeedCursor, limit: int) -> Sequence[tuple[int, int, int, int, int, int]]:
-        return [
-            fields for one in original(cursor, limit) for fields in [one] * (2 if one[4] % 17 == 16 else 1)
-        ]
-
-    monkeypatch.setattr(FeedCursor, "take_at_most", stuttering)
+    doctor_feeds(monkeypatch, lambda transaction_id: 2 if transaction_id % 17 == 16 else 1)
     assert {"feed_order", "database"} <= broken(run(CATALOGUE["databases"]))
 
 

@@ -27,7 +27,9 @@ def play_long_sessions(
     """As `play`, with a session that lasts so long that only the detector can be faster."""
     stage = Stage(seed, script, partitions=3, servers=servers)
     keys = (*stage.shape.server_keys, ("server.peerWatch.enabled", watching))
-    stage.shape = replace(stage.shape, session_timeout_seconds=SESSION_SECONDS, server_keys=keys)
+    stage.shape = replace(
+        stage.shape, session_timeout_seconds=SESSION_SECONDS, server_keys=keys, old_servers=0.0
+    )
     result = stage.run()
     collect_remains()
     found = [str(violation) for violation in result.violations[:5]]
