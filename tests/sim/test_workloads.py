@@ -132,7 +132,7 @@ def doctor_feeds(monkeypatch: pytest.MonkeyPatch, times: Callable[[int], int]) -
         return [each for one in found for each in [one] * times(one.transaction_id)]
 
     monkeypatch.setattr(FeedCursor, "take_at_most", taken)
-    monkeypatch.setattr(feed_module, "transactions_of", in_block)
+    monkeypatch.setattr("waltz_client.feed.transactions_of", in_block)
 
 
 def test_feeds_see_a_transaction_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
