@@ -15,14 +15,12 @@ from operator_tests.resources.clusters import (
     UID,
     VARIANTS,
     Obj,
-    Spec,
     cluster,
-    merged,
     objects,
     of_kind,
     pods,
 )
-from waltz_operator.api.topology import server_peer, storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
+from waltz_operator.api.topology import storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
 from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
@@ -469,49 +467,3 @@ def test_copy_jobs_take_resources_and_a_pod_template() -> None:
     plain = copy_job(cluster(), INPUTS, migration="move", partition=3, arguments=["copy-partition"])
     (copy,) = plain["spec"]["template"]["spec"]["containers"]
     assert copy["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-
-
-def test_servers_reach_each_other_where_only_some_may_connect_to_them() -> None:
-    """They watch each other (docs/recovery.md)."""
-    clients = [{"podSelector": {"app": "ledger"}}]
-    found = objects(
-        cluster({"networkPolicy": {"clients": clients}, "tls": {"allowedPeers": {"server": ["app"]}}})
-    )
-    ingress = found["NetworkPolicy", "ledger-server"]["spec"]["ingress"][0]
-    assert [port["port"] for port in ingress["ports"]] == [55180]
-    labels = [peer.get("podSelector", {}).get("matchLabels", {}) for peer in ingress["from"]]
-    assert "server" in [one.get("app.kubernetes.io/component") for one in labels]
-    (text,) = found["ConfigMap", "ledger-server"]["data"].values()
-    assert server_peer(cluster()) in yaml.safe_load(text)["server.ssl.allowedPeers"]
-
-
-def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
-    """With the ports of what each one needs, and DNS; open by default."""
-    closed: Spec = {"networkPolicy": {"egress": "Closed"}}
-
-    def ways(component: str, changes: Spec) -> list[tuple[str, list[int]]]:
-        spec = objects(cluster(changes))["NetworkPolicy", f"ledger-{component}"]["spec"]
-        assert spec["policyTypes"] == ["Ingress", "Egress"]
-        found = []
-        for rule in spec["egress"]:
-            peers = [peer["podSelector"]["matchLabels"] for peer in rule.get("to", ())]
-            names = [labels["app.kubernetes.io/component"] for labels in peers]
-            found.append((",".join(names), sorted({port["port"] for port in rule["ports"]})))
-        return found
-
-    assert ways("storage", closed) == [("", [53]), ("zookeeper", [2181])]
-    among_themselves = ("server", [55180])
-    assert ways("server", closed) == [
-        ("", [53]),
-        ("zookeeper", [2181]),
-        ("storage", [55280]),
-        among_themselves,
-    ]
-    assert ways("zookeeper", closed) == [("", [53]), ("zookeeper", [2888, 3888])]
-    adopted = merged(VARIANTS["adopted"], closed)
-    outside = ("", [5280])
-    assert ways("server", adopted) == [
-        ("", [53]), ("", [2181]), ("storage", [55280]), outside, among_themselves,
-    ]  # fmt: skip
-    for found in objects(cluster()).values():
-        assert found["kind"] != "NetworkPolicy" or found["spec"]["policyTypes"] == ["Ingress"]

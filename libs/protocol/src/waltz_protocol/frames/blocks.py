@@ -38,6 +38,10 @@ Fields = tuple[int, int, int, int, int, int]
 """client id, generation, partition id, seq num, transaction id, header."""
 
 
+SEAL_BYTES = 4
+"""Of the checksum over everything before."""
+
+
 def _sealed(before: bytes) -> bytes:
     return before + zlib.crc32(before).to_bytes(4, "big")
 

@@ -78,8 +78,9 @@ class AppendOutcomes:
 
     def committed(self, item: QueuedAppend, transaction_id: int) -> None:
         """Durable on a quorum; of version 5."""
-        req_id = item.append.req_id
-        self._ends(item)
+        req_id, pending = item.append.req_id, self._pending
+        if pending.get(req_id) is item:
+            del pending[req_id]
         answers = item.mount.client.answers
         if answers is not None:
             answers.committed(req_id, transaction_id)

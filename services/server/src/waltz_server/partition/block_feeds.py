@@ -32,7 +32,13 @@ from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.frames.blocks import LAST_BLOCK, block_head, header_of_stored, total_bytes
+from waltz_protocol.frames.blocks import (
+    LAST_BLOCK,
+    block_head,
+    header_of_stored,
+    stored_of_entry,
+    total_bytes,
+)
 from waltz_protocol.messages.client import (
     FROM_THE_END,
     WITHOUT_END,
@@ -46,6 +52,7 @@ from waltz_server.partition.feed import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.store.api import AppendEntry
 from waltz_server.store.committed_mark import ReadableMark
 
 MAX_BLOCK_BYTES = 256 * 1024
@@ -190,13 +197,18 @@ class BlockFeeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, records: Sequence[bytes]) -> bool:
+    def publish(self, first: int, entries: Sequence[AppendEntry]) -> bool:
         """Committed just now, up to the mark, and cached: written to the feeds at the tip; whether there is
         one."""
         if not self._tip:
             return False
         tip, self._tip = self._tip, {}
-        count, size = len(records), total_bytes(records)
+        get, count = self._cache.get, len(entries)
+        records = [
+            get(entry.transaction_id) or stored_of_entry(entry.transaction_id, entry.req_id, entry.tail)
+            for entry in entries
+        ]
+        size = total_bytes(records)
         small = size <= MAX_BLOCK_BYTES and count <= MAX_BLOCK_TRANSACTIONS
         joined = b"".join(records) if small else b""
         for feed in tip:

@@ -24,7 +24,6 @@ import structlog
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.frames.blocks import stored_of_entry
 from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
 from waltz_protocol.frames.replies import (
     feed_suspended,
@@ -465,16 +464,15 @@ class Partition:
             self._fail(f"transaction {first} was committed after {mark}")
             return
         self._appends.committed(entries)
-        put = self._transactions.put
-        frames, records = [], []
+        put = self._transactions.put_entry
+        frames = []
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
-            records.append(stored_of_entry(entry.transaction_id, entry.req_id, entry.tail))
-            put(entry.transaction_id, records[-1])
+            put(entry.transaction_id, entry.req_id, entry.tail)
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
         followed = self._feeds.publish(first, b"".join(frames))
-        if self._block_feeds.publish(first, records) or followed:
+        if self._block_feeds.publish(first, entries) or followed:
             self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

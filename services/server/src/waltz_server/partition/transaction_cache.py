@@ -6,6 +6,8 @@ one dictionary entry and one queue entry per transaction and nothing on a hit.
 
 Invariants
 * Only committed transactions are put in (safety D1); callers fill it at commit and from reads below the mark.
+* What is put in at its commit gets the stored form, with its checksum, when it is first asked for: most
+  transactions of a log that is only written never are.
 * Failed reads leave nothing behind (weakness 13.13).
 * `used_bytes` <= `capacity_bytes`, bookkeeping of `ENTRY_OVERHEAD_BYTES` per entry included.
 * Dropping a partition costs as much as it holds: its queue entries stay behind, dead, until eviction meets
@@ -17,8 +19,15 @@ from __future__ import annotations
 
 from collections import deque
 
+from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry
+
 ENTRY_OVERHEAD_BYTES = 200
 """Dictionary slot, queue tuple, integers and object header of one entry, measured on CPython 3.11."""
+
+_BEFORE_TAIL_BYTES = 24
+
+Kept = bytes | tuple[bytes, bytes]
+"""A stored record; or ReqId and tail of one that nobody has asked for yet."""
 
 
 class _Life:
@@ -26,27 +35,39 @@ class _Life:
 
     __slots__ = ("alive", "entries", "used_bytes")
 
-    def __init__(self, entries: dict[int, bytes]) -> None:
+    def __init__(self, entries: dict[int, Kept]) -> None:
         self.entries = entries
         self.used_bytes = 0
         self.alive = True
 
 
 class PartitionTransactionCache:
-    """The part of one partition; `get` is a plain dictionary look-up."""
+    """The part of one partition."""
 
-    __slots__ = ("_cache", "_life", "entries", "get")
+    __slots__ = ("_cache", "_life", "entries")
 
     def __init__(self, cache: TransactionCache) -> None:
         self._cache = cache
-        self.entries: dict[int, bytes] = {}
-        self.get = self.entries.get
+        self.entries: dict[int, Kept] = {}
         self._life = _Life(self.entries)
+
+    def get(self, transaction_id: int) -> bytes | None:
+        """The stored record, if it is here."""
+        kept = self.entries.get(transaction_id)
+        if isinstance(kept, tuple):
+            kept = self.entries[transaction_id] = stored_of_entry(transaction_id, *kept)
+        return kept
 
     def put(self, transaction_id: int, record: bytes) -> None:
         """Add a stored record unless it is there or larger than a quarter."""
         if transaction_id not in self.entries:
-            self._cache.insert(self._life, transaction_id, record)
+            self._cache.insert(self._life, transaction_id, record, len(record))
+
+    def put_entry(self, transaction_id: int, req_id: bytes, tail: bytes) -> None:
+        """The same of a transaction just committed; `tail` is i32 header | i32 length | data | i32 crc."""
+        if transaction_id not in self.entries:
+            size = _BEFORE_TAIL_BYTES + len(tail) + SEAL_BYTES
+            self._cache.insert(self._life, transaction_id, (req_id, tail), size)
 
     def drop(self) -> None:
         """Forget everything of this partition (it left this server)."""
@@ -68,9 +89,9 @@ class TransactionCache:
         """A new, empty part."""
         return PartitionTransactionCache(self)
 
-    def insert(self, life: _Life, transaction_id: int, record: bytes) -> None:
-        """Put one entry and evict the oldest ones until the budget holds."""
-        size = len(record) + ENTRY_OVERHEAD_BYTES
+    def insert(self, life: _Life, transaction_id: int, record: Kept, size: int) -> None:
+        """Put one entry of `size` bytes and evict the oldest ones until the budget holds."""
+        size += ENTRY_OVERHEAD_BYTES
         if size > self._largest_bytes:
             return
         life.entries[transaction_id] = record

@@ -1,0 +1,54 @@
+"""Who may connect to whom: NetworkPolicies, and names in certificates."""
+
+from __future__ import annotations
+
+import yaml
+
+from operator_tests.resources.clusters import VARIANTS, Spec, cluster, merged, objects
+from waltz_operator.api.topology import server_peer
+
+
+def test_servers_reach_each_other_where_only_some_may_connect_to_them() -> None:
+    """They watch each other (docs/recovery.md)."""
+    clients = [{"podSelector": {"app": "ledger"}}]
+    found = objects(
+        cluster({"networkPolicy": {"clients": clients}, "tls": {"allowedPeers": {"server": ["app"]}}})
+    )
+    ingress = found["NetworkPolicy", "ledger-server"]["spec"]["ingress"][0]
+    assert [port["port"] for port in ingress["ports"]] == [55180]
+    labels = [peer.get("podSelector", {}).get("matchLabels", {}) for peer in ingress["from"]]
+    assert "server" in [one.get("app.kubernetes.io/component") for one in labels]
+    (text,) = found["ConfigMap", "ledger-server"]["data"].values()
+    assert server_peer(cluster()) in yaml.safe_load(text)["server.ssl.allowedPeers"]
+
+
+def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
+    """With the ports of what each one needs, and DNS; open by default."""
+    closed: Spec = {"networkPolicy": {"egress": "Closed"}}
+
+    def ways(component: str, changes: Spec) -> list[tuple[str, list[int]]]:
+        spec = objects(cluster(changes))["NetworkPolicy", f"ledger-{component}"]["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        found = []
+        for rule in spec["egress"]:
+            peers = [peer["podSelector"]["matchLabels"] for peer in rule.get("to", ())]
+            names = [labels["app.kubernetes.io/component"] for labels in peers]
+            found.append((",".join(names), sorted({port["port"] for port in rule["ports"]})))
+        return found
+
+    assert ways("storage", closed) == [("", [53]), ("zookeeper", [2181])]
+    among_themselves = ("server", [55180])
+    assert ways("server", closed) == [
+        ("", [53]),
+        ("zookeeper", [2181]),
+        ("storage", [55280]),
+        among_themselves,
+    ]
+    assert ways("zookeeper", closed) == [("", [53]), ("zookeeper", [2888, 3888])]
+    adopted = merged(VARIANTS["adopted"], closed)
+    outside = ("", [5280])
+    assert ways("server", adopted) == [
+        ("", [53]), ("", [2181]), ("storage", [55280]), outside, among_themselves,
+    ]  # fmt: skip
+    for found in objects(cluster()).values():
+        assert found["kind"] != "NetworkPolicy" or found["spec"]["policyTypes"] == ["Ingress"]
