@@ -9,6 +9,7 @@ import pytest
 from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict
 from waltz_protocol.types import ReqId
+from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.store.api import ReadFailedError
@@ -231,3 +232,63 @@ async def test_a_search_that_cannot_read_says_to_try_later(problem: Exception) -
         await rig.turns(30)
         assert [(a.verdict, a.number) for a in client.answered()] == [(Verdict.OVERLOADED, 100)]
         assert len(rig.store.log) == 30
+
+
+async def test_safety_e6_another_append_under_a_pending_request_id_is_not_taken_for_a_copy() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        first = make_append(rig.req_id(client), data=b"one")
+        other = make_append(ReqId.unpack(first.req_id), data=b"another")
+        rig.partition.append(client, first)
+        rig.partition.append(client, other)
+        _again(rig, client, other)
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert [one.verdict for one in client.answered()] == [
+            Verdict.REQUEST_ID_IN_USE,
+            Verdict.REQUEST_ID_IN_USE,
+            Verdict.COMMITTED,
+        ]
+        assert len(rig.store.log) == 1
+
+
+async def test_copies_of_a_pending_append_are_bounded() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        append = make_append(rig.req_id(client))
+        rig.partition.append(client, append)
+        for _ in range(MAX_COPIES + 1):
+            _again(rig, client, append)
+        await rig.turns()
+        assert [a.verdict for a in client.answered()] == [Verdict.OVERLOADED]
+        rig.store.commit_next()
+        await rig.turns()
+        assert len(client.answered()) == MAX_COPIES + 2
+
+
+async def test_one_that_is_looked_for_does_not_hold_up_others_in_the_turn_of_its_client() -> None:
+    async with PartitionRig(records=5, auto_commit=False, feed_cache_bytes=0) as rig:
+        one, two, three = await _mounted(rig, 1, 2, 3)
+        rig.append(one, write=(5,), hwm=4)
+        lost = rig.append(two, write=(5,), hwm=4)
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert [(a.verdict, a.seq_num) for a in two.answered()] == [(Verdict.LOCK_CONFLICT, lost.seq_num)]
+        release = asyncio.Event()
+        read = rig.store.read
+
+        async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+            await release.wait()
+            return await read(first, max_count, max_bytes)
+
+        rig.store.read = slow  # type: ignore[method-assign]
+        _again(rig, two, make_append(rig.req_id(two), write=(5,), client_high_water_mark=5))
+        await rig.turns()
+        rig.append(three)
+        await rig.turns()
+        assert rig.store.pending == 1
+        release.set()
+        await rig.turns(30)
+        assert rig.store.pending == 2
