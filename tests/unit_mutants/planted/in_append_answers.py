@@ -71,4 +71,12 @@ ANSWER_BUGS = (
         "            if entry.searched is not None and cause is None:\n",
         "An append is called failed that committed in a part of the log which the feed has skipped.",
     ),
+    _bug(
+        "large_append_shares_a_frame_with_others",
+        "E6",
+        "stream/session.py",
+        "        if batch and self._batch_bytes + len(frame) > BATCH_BYTES:\n",
+        "        if batch and self._batch_bytes > BATCH_BYTES:\n",
+        "A connection breaks again and again over a frame that its server does not take.",
+    ),
 )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.append import Append, encode_append
+from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_batch, encode_repeated
 from waltz_protocol.types import ReqId
+from waltz_server.connection import APPENDS_PER_STEP, ClientConnection
 from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
@@ -292,3 +296,31 @@ async def test_one_that_is_looked_for_does_not_hold_up_others_in_the_turn_of_its
         release.set()
         await rig.turns(30)
         assert rig.store.pending == 2
+
+
+async def test_what_is_taken_in_steps_does_not_change_when_its_buffer_is_used_again() -> None:
+    """All connections read into one buffer: while the steps of a batch pause, others are read."""
+    taken: list[tuple[ReqId, bytes]] = []
+
+    def take(client: object, append: Append, repeated: Repeated | None) -> None:
+        taken.append((ReqId.unpack(append.req_id), append.tail))
+
+    registry: Any = SimpleNamespace(
+        partitions={PARTITION: SimpleNamespace(append=take)}, connection_opened=lambda _: None
+    )
+    connection = ClientConnection(registry, cast(Any, None))
+    channel: Any = SimpleNamespace(version=5, closed=False)
+    connection.channel_ready(channel)
+    ids = [ReqId(1, GENERATION, PARTITION, number) for number in range(3 * APPENDS_PER_STEP)]
+    frames = [encode_append(one.pack(), -1, (), (), (), 0, b"%d" % one.seq_num, 5) for one in ids]
+    sent = [make_append(one, data=b"%d" % one.seq_num) for one in ids]
+    again = encode_repeated(frames[0], Repeated(GENERATION, -1))
+    for frame in (encode_batch(frames, 5), again):
+        buffer = bytearray(frame[FRAME_HEADER_SIZE:])
+        steps = connection.frame_received(channel, memoryview(buffer))
+        assert steps is not None
+        next(steps)
+        buffer[:] = bytes(len(buffer))
+        for _ in steps:
+            pass
+    assert taken == [(ReqId.unpack(one.req_id), one.tail) for one in (*sent, sent[0])]
