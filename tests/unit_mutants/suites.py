@@ -110,7 +110,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
     "waltz_server/peers/judgement.py": (f"{_SERVER}/peers/test_judgement.py",),
     "waltz_server/peers/detector.py": (f"{_SERVER}/peers/test_detector.py",),
-    "waltz_server/connection.py": (f"{_SERVER}/test_connection.py",),
+    "waltz_server/connection.py": (f"{_SERVER}/test_connection.py", f"{_SERVER}/test_append_answers.py"),
     "waltz_server/partition/pending_answers.py": (
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_waiting_requests.py",

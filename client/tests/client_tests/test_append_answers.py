@@ -24,6 +24,7 @@ from waltz_client.errors import (
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.append import encode_append, parse_append
 from waltz_protocol.frames.append_batch import (
+    BATCH_BYTES,
     REPEATED_APPEND_TYPE,
     Answer,
     Repeated,
@@ -239,3 +240,51 @@ async def test_what_one_turn_brings_for_a_connection_is_one_frame_and_nothing_ov
     session.send_append(frames[0])
     await asyncio.sleep(0)
     assert sent[2:] == [frames[0]]
+
+
+async def test_a_large_append_does_not_share_a_frame_with_what_came_before_it() -> None:
+    """Else it may be more than a server takes in one frame, again and again."""
+    sent: list[bytes] = []
+    session = StreamSession(Endpoint("server", 1), 1, {})
+    session.channel = cast(Any, SimpleNamespace(version=5, closed=False, send=sent.append))
+    session.version = 5
+    data = (b"-", b"x" * BATCH_BYTES, b"-")
+    frames = [
+        encode_append(ReqId(OWN, 1, 0, n).pack(), -1, (), (), (), 0, one, 5) for n, one in enumerate(data)
+    ]
+    for frame in frames:
+        session.send_append(frame)
+    await asyncio.sleep(0)
+    assert sent == frames
+
+
+def _skipped(partition: StreamPartition, session: Session) -> None:
+    """What was committed up to 90 is not received."""
+    partition.deactivate()
+    partition.activate()
+    partition.start_at(90)
+    partition.session_ready(cast(StreamSession, session))
+    answer(partition, session)
+
+
+async def test_safety_e1_a_flush_does_not_fail_what_may_be_in_a_part_of_the_log_that_was_skipped() -> None:
+    for version in (4, 5):
+        partition, session = mounted_5(4)
+        handle = append(partition)
+        session.version = version
+        _skipped(partition, session)
+        if version == 5:
+            partition.append_answered(said(handle, Verdict.OVERLOADED, 50))
+            partition.window.flush(cast(StreamSession, session))
+        partition.flush_response(handle.seq_num, 90)
+        assert handle.outcome is Outcome.UNKNOWN
+
+
+async def test_safety_e1_a_later_commit_does_not_fail_what_may_be_in_a_skipped_part_of_the_log() -> None:
+    partition, session = mounted_5(4)
+    handle = append(partition)
+    _skipped(partition, session)
+    partition.append_answered(said(handle, Verdict.OVERLOADED, 50))
+    later = append(partition)
+    partition.feed_data(feed(OWN, later.seq_num, 91))
+    assert (handle.outcome, later.outcome) == (Outcome.UNKNOWN, Outcome.COMMITTED)

@@ -63,4 +63,20 @@ ANSWER_BUGS = (
         "            partition = next(iter(self._partitions.values()), None)\n            if partition is not None and partition.session",
         "An append is called failed because one with the same number failed in another partition.",
     ),
+    _bug(
+        "silence_of_a_feed_that_skipped_fails",
+        "E1",
+        "append/window.py",
+        "            if entry.searched is not None and cause in _OF_THE_FEED:\n",
+        "            if entry.searched is not None and cause is None:\n",
+        "An append is called failed that committed in a part of the log which the feed has skipped.",
+    ),
+    _bug(
+        "large_append_shares_a_frame_with_others",
+        "E6",
+        "stream/session.py",
+        "        if batch and self._batch_bytes + len(frame) > BATCH_BYTES:\n",
+        "        if batch and self._batch_bytes > BATCH_BYTES:\n",
+        "A connection breaks again and again over a frame that its server does not take.",
+    ),
 )

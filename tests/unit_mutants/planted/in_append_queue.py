@@ -24,6 +24,14 @@ APPEND_BUGS = (
         "An append that is sent again while its first copy is in flight is in the log twice.",
     ),
     _bug(
+        "anything_under_a_pending_request_id_is_a_copy",
+        "E6",
+        "append_outcomes.py",
+        "        if first.append.tail != append.tail:\n",
+        "        if first.append.tail is None:\n",
+        "A transaction is answered as committed, and another one is in the log.",
+    ),
+    _bug(
         "what_is_older_than_the_window_is_new",
         "E6",
         "repeats.py",

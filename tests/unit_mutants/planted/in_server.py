@@ -147,6 +147,14 @@ SERVER_BUGS = (
     ),
     # ---- client identity, generations to come
     _connection(
+        "batch_stays_in_the_shared_buffer",
+        "D10",
+        "connection.py",
+        "            return self._append_batch(channel, _lasting(body))\n",
+        "            return self._append_batch(channel, body)\n",
+        "While the steps of a batch pause, what another client sends takes the place of its appends.",
+    ),
+    _connection(
         "append_of_another_client_is_taken",
         "D10",
         "connection.py",

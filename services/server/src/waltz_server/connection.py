@@ -29,6 +29,7 @@ from waltz_protocol.aio.incoming import FRAME_UNITS
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError, TooManyLocksError
+from waltz_protocol.frame import MAX_READ_BYTES
 from waltz_protocol.frames.append import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
 from waltz_protocol.frames.append_batch import (
     APPEND_BATCH_TYPE,
@@ -215,7 +216,7 @@ class ClientConnection:
                 return self._large_append(channel, body)
             self._append(channel, body)
         elif kind == APPEND_BATCH_TYPE and self.answers is not None:
-            return self._append_batch(channel, body)
+            return self._append_batch(channel, _lasting(body))
         elif kind == _DATA:
             self._transaction_data(body)
         elif kind in _FIXED_SIZES:
@@ -228,7 +229,7 @@ class ClientConnection:
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
         elif kind == REPEATED_APPEND_TYPE and self.answers is not None:
-            repeated, body = split_repeated(body)
+            repeated, body = split_repeated(_lasting(body))
             return self._large_append(channel, body, repeated)
         else:
             raise ProtocolError(f"message type {kind} is unknown or not for servers")
@@ -395,6 +396,11 @@ class ClientConnection:
         self._parked.clear()
         self._mounted.clear()
         self._registry.connection_closed(self)
+
+
+def _lasting(body: memoryview) -> memoryview:
+    """A body that is worked on in steps: a small one is in a buffer that all connections share."""
+    return body if len(body) > MAX_READ_BYTES else memoryview(bytes(body))
 
 
 def _mark(body: memoryview) -> int:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.append import Append, encode_append
+from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_batch, encode_repeated
 from waltz_protocol.types import ReqId
+from waltz_server.connection import APPENDS_PER_STEP, ClientConnection
+from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.store.api import ReadFailedError
@@ -231,3 +236,91 @@ async def test_a_search_that_cannot_read_says_to_try_later(problem: Exception) -
         await rig.turns(30)
         assert [(a.verdict, a.number) for a in client.answered()] == [(Verdict.OVERLOADED, 100)]
         assert len(rig.store.log) == 30
+
+
+async def test_safety_e6_another_append_under_a_pending_request_id_is_not_taken_for_a_copy() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        first = make_append(rig.req_id(client), data=b"one")
+        other = make_append(ReqId.unpack(first.req_id), data=b"another")
+        rig.partition.append(client, first)
+        rig.partition.append(client, other)
+        _again(rig, client, other)
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert [one.verdict for one in client.answered()] == [
+            Verdict.REQUEST_ID_IN_USE,
+            Verdict.REQUEST_ID_IN_USE,
+            Verdict.COMMITTED,
+        ]
+        assert len(rig.store.log) == 1
+
+
+async def test_copies_of_a_pending_append_are_bounded() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        append = make_append(rig.req_id(client))
+        rig.partition.append(client, append)
+        for _ in range(MAX_COPIES + 1):
+            _again(rig, client, append)
+        await rig.turns()
+        assert [a.verdict for a in client.answered()] == [Verdict.OVERLOADED]
+        rig.store.commit_next()
+        await rig.turns()
+        assert len(client.answered()) == MAX_COPIES + 2
+
+
+async def test_one_that_is_looked_for_does_not_hold_up_others_in_the_turn_of_its_client() -> None:
+    async with PartitionRig(records=5, auto_commit=False, feed_cache_bytes=0) as rig:
+        one, two, three = await _mounted(rig, 1, 2, 3)
+        rig.append(one, write=(5,), hwm=4)
+        lost = rig.append(two, write=(5,), hwm=4)
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert [(a.verdict, a.seq_num) for a in two.answered()] == [(Verdict.LOCK_CONFLICT, lost.seq_num)]
+        release = asyncio.Event()
+        read = rig.store.read
+
+        async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+            await release.wait()
+            return await read(first, max_count, max_bytes)
+
+        rig.store.read = slow  # type: ignore[method-assign]
+        _again(rig, two, make_append(rig.req_id(two), write=(5,), client_high_water_mark=5))
+        await rig.turns()
+        rig.append(three)
+        await rig.turns()
+        assert rig.store.pending == 1
+        release.set()
+        await rig.turns(30)
+        assert rig.store.pending == 2
+
+
+async def test_what_is_taken_in_steps_does_not_change_when_its_buffer_is_used_again() -> None:
+    """All connections read into one buffer: while the steps of a batch pause, others are read."""
+    taken: list[tuple[ReqId, bytes]] = []
+
+    def take(client: object, append: Append, repeated: Repeated | None) -> None:
+        taken.append((ReqId.unpack(append.req_id), append.tail))
+
+    registry: Any = SimpleNamespace(
+        partitions={PARTITION: SimpleNamespace(append=take)}, connection_opened=lambda _: None
+    )
+    connection = ClientConnection(registry, cast(Any, None))
+    channel: Any = SimpleNamespace(version=5, closed=False)
+    connection.channel_ready(channel)
+    ids = [ReqId(1, GENERATION, PARTITION, number) for number in range(3 * APPENDS_PER_STEP)]
+    frames = [encode_append(one.pack(), -1, (), (), (), 0, b"%d" % one.seq_num, 5) for one in ids]
+    sent = [make_append(one, data=b"%d" % one.seq_num) for one in ids]
+    again = encode_repeated(frames[0], Repeated(GENERATION, -1))
+    for frame in (encode_batch(frames, 5), again):
+        buffer = bytearray(frame[FRAME_HEADER_SIZE:])
+        steps = connection.frame_received(channel, memoryview(buffer))
+        assert steps is not None
+        next(steps)
+        buffer[:] = bytes(len(buffer))
+        for _ in steps:
+            pass
+    assert taken == [(ReqId.unpack(one.req_id), one.tail) for one in (*sent, sent[0])]

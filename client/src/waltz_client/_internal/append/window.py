@@ -41,6 +41,8 @@ _CAUSES = {
     Verdict.DROPPED: Cause.DROPPED,
 }
 """Of the answers that end an append; the others ask for a new mount."""
+_OF_THE_FEED = (Cause.SUPERSEDED, Cause.FLUSHED)
+"""They follow from what the feed has not brought, and say nothing about what it has skipped."""
 
 
 class AppendConnection(Protocol):
@@ -160,6 +162,8 @@ class AppendWindow:
         for entry, cause, mark in resolved:
             if not isinstance(entry, PendingAppend):
                 continue
+            if entry.searched is not None and cause in _OF_THE_FEED:
+                cause = Cause.TOO_OLD
             entry.cause = cause
             entry.mark = mark
             entry.frame = b""

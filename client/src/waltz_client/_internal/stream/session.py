@@ -150,6 +150,9 @@ class StreamSession:
         if not self.ready:
             return False
         batch = self._batch
+        if batch and self._batch_bytes + len(frame) > BATCH_BYTES:
+            self._send_batch()
+            batch = self._batch
         if not batch:
             asyncio.get_running_loop().call_soon(self._send_batch)
         batch.append(frame)

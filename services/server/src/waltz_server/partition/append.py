@@ -288,7 +288,7 @@ class AppendQueue:
             return False
         client_id = item.mount.client.client_id
         locks = write + read + extra
-        if lines.turns and lines.come_back(item, client_id, locks):
+        if lines.turns and lines.come_back(item, client_id, () if held else locks):
             return True
         waited_for = lines.waiting and lines.concern(client_id, write, read, extra)
         if not held and not waited_for and not self._is_marked(append):

@@ -25,6 +25,8 @@ from waltz_server.partition.repeats import RepeatSearch
 
 OVERLOADED_WAIT_MS = 50
 """What an append is asked to wait that found the queue full, which is worked off in about this time."""
+MAX_COPIES = 16
+"""Of one append that wait for its end with it. Our clients send none while an earlier one may be pending."""
 
 
 def refuse(
@@ -65,11 +67,16 @@ class AppendOutcomes:
         or in flight."""
 
     def joins(self, client: Client, append: Append) -> bool:
-        """Whether it is a copy of one that is pending, and has joined it."""
+        """Whether one is pending under its ReqId: a copy joins it, anything else is refused."""
         first = self._pending.get(append.req_id)
         if first is None:
             return False
-        first.copies = (*first.copies, client)
+        if first.append.tail != append.tail:
+            refuse(client, append.req_id, Verdict.REQUEST_ID_IN_USE)
+        elif len(first.copies) >= MAX_COPIES:
+            refuse(client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
+        else:
+            first.copies = (*first.copies, client)
         return True
 
     def begins(self, item: QueuedAppend) -> None:
