@@ -8,6 +8,22 @@ _peers = bugs_in("services/server/src/waltz_server/peers")
 _cluster = bugs_in("libs/cluster/src/waltz_cluster")
 
 PEER_BUGS = (
+    _cluster(
+        "any_challenge_is_the_one_that_was_created",
+        "G1",
+        "eviction.py",
+        "        return self._owners.get(name, 0) == await self._owner(name) != 0\n",
+        "        return await self._owner(name) != 0\n",
+        "A server that answered is evicted, as another judge asks again in the last moment.",
+    ),
+    _peers(
+        "the_judge_does_not_look_whose_challenge_it_is",
+        "G1",
+        "detector.py",
+        "                if await self._challenges.unanswered(name) and await self._manager.evict(name):\n",
+        "                if await self._manager.evict(name):\n",
+        "As before, one layer up.",
+    ),
     _peers(
         "one_observer_is_enough",
         "G1",

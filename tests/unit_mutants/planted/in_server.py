@@ -8,6 +8,23 @@ _bug = bugs_in("services/server/src/waltz_server/partition")
 _connection = bugs_in("services/server/src/waltz_server")
 
 SERVER_BUGS = (
+    # ---- partitions that come and go
+    _connection(
+        "all_partitions_are_opened_in_one_turn",
+        "G5",
+        "registry.py",
+        "        elif self._turns.free_for_queued:\n            self._turns.spend(OPEN_UNITS)\n",
+        "        elif self._turns.left > -1_000_000:\n            self._turns.spend(OPEN_UNITS)\n",
+        "A server that gains a thousand partitions is silent meanwhile, and loses them to its peers again.",
+    ),
+    _connection(
+        "a_partition_that_left_in_line_is_opened",
+        "D8",
+        "registry.py",
+        "        if owned.released.is_set() or self._leaving:\n            return\n",
+        "        if self._leaving:\n            return\n",
+        "A server opens a partition that it lost while it waited in line, and fences the new owner.",
+    ),
     # ---- mounts, flushes, confirmations
     _bug(
         "future_generation_is_confirmed",

@@ -6,7 +6,9 @@ So:
   1. it fails when the server has answered, whoever read what before: the leader of ZooKeeper decides;
   2. it concerns exactly the registration that was challenged: names of descriptors are never used twice;
   3. of two evictions that were decided by the same view one fails: both write the assignment with the version
-     they read, and the other one has to look again.
+     they read, and the other one has to look again;
+  4. the challenge has been there since its judge created or found it: one that was answered, and created
+     again by another judge, gives the server its time anew (`Challenges.unanswered`).
 
 Everybody, a server of 0.13.2 as well, sees a server that left and an assignment made for those that stay.
 Where another process came or left meanwhile the assignment is not made for the present members, and the
@@ -35,6 +37,8 @@ class Challenges:
     def __init__(self, store: ZooKeeperStore, root: str) -> None:
         self._store = store
         self._paths = ClusterPaths(root)
+        self._owners: dict[str, int] = {}
+        """Session that created the challenge we wait for, by descriptor."""
 
     async def create(self, name: str) -> None:
         """Ask the server of this descriptor whether it lives. One that another server created counts as
@@ -43,9 +47,24 @@ class Challenges:
             await self._store.create(self._paths.challenge(name), None, ephemeral=True, make_parents=True)
         except NodeExistsError:
             _log.debug("server %s is challenged already", name)
+        self._owners[name] = await self._owner(name)
+
+    async def unanswered(self, name: str) -> bool:
+        """Whether the challenge that `create` created, or found, is still there."""
+        return self._owners.get(name, 0) == await self._owner(name) != 0
+
+    def forget(self, name: str) -> None:
+        """The server was evicted, and its challenge with it."""
+        self._owners.pop(name, None)
+
+    async def _owner(self, name: str) -> int:
+        """0: there is none."""
+        stat = await self._store.exists(self._paths.challenge(name))
+        return stat.ephemeral_owner if stat is not None else 0
 
     async def delete(self, name: str) -> bool:
         """Answer it, or take it back; whether there was one."""
+        self.forget(name)
         try:
             await self._store.delete(self._paths.challenge(name))
         except NoNodeError:
@@ -58,11 +77,12 @@ class Challenges:
         await asyncio.sleep(seconds)
         descriptor = self._paths.server_descriptor(name)
         try:
-            await self._store.transaction([DeleteOp(self._paths.challenge(name)), DeleteOp(descriptor)])
+            if await self.unanswered(name):
+                await self._store.transaction([DeleteOp(self._paths.challenge(name)), DeleteOp(descriptor)])
         except NoNodeError:
-            await self.delete(name)
-            return await self._store.exists(descriptor) is None
-        return True
+            _log.debug("server %s has answered or left just now", name)
+        await self.delete(name)
+        return await self._store.exists(descriptor) is None
 
     async def answer(self, name: str) -> None:
         """Answer every challenge to this descriptor at once, until cancelled."""

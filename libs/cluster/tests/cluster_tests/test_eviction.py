@@ -66,6 +66,26 @@ async def test_an_unanswered_challenge_ends_with_the_partitions_at_the_others(
     await first.stop()
 
 
+async def test_safety_g1_a_challenge_of_another_judge_begins_the_time_anew(
+    new_session: NewSession, root: str
+) -> None:
+    """Two judges that do not hear each other: what the second one asks is not what the first one asked."""
+    await seed(await new_session(), root, 4)
+    first, second = Challenges(await new_session(), root), Challenges(await new_session(), root)
+    suspect = Challenges(await new_session(), root)
+    assert not await first.unanswered("s_0000000007")
+    await first.create("s_0000000007")
+    await second.create("s_0000000007")  # it is there: what it says counts for both
+    for judge in (first, second, first):
+        assert await judge.unanswered("s_0000000007")
+    assert await suspect.delete("s_0000000007")
+    await second.create("s_0000000007")
+    assert not await first.unanswered("s_0000000007")
+    assert await second.unanswered("s_0000000007")
+    assert await suspect.delete("s_0000000007")
+    assert not await second.unanswered("s_0000000007")
+
+
 async def test_safety_g1_an_answer_prevents_the_eviction(new_session: NewSession, root: str) -> None:
     await seed(await new_session(), root, 4)
     first = await Server(await new_session(), root, 8001).start()

@@ -41,6 +41,8 @@ class MetricsRegistry:
         self._meanings = meanings
         self._build = build
         self._metrics: dict[str, Metric] = {}
+        self._groups: dict[str, list[str]] = {}
+        """Keys in `_metrics` by the part of the name up to its last point."""
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -55,7 +57,7 @@ class MetricsRegistry:
         known = self._metrics.get(name + suffix)
         if known is not None and not isinstance(known, Gauge):
             raise MetricNameError(f"metric {name} is already a {type(known).__name__.lower()}")
-        self._metrics[name + suffix] = Gauge(fn, labels)
+        self._add(name, name + suffix, Gauge(fn, labels))
 
     def counter(self, name: str) -> Counter:
         """The counter of that name, made on first use."""
@@ -69,10 +71,17 @@ class MetricsRegistry:
         """The timer of that name, made on first use."""
         return self._named(name, Timer, lambda: Timer(self._clock()))
 
-    def remove_prefix(self, prefix: str) -> None:
-        """Forget every metric whose full name starts with `prefix` (such as `waltz-storage.partition-3.`)."""
-        for name in [name for name in self._metrics if name.startswith(prefix)]:
-            del self._metrics[name]
+    def remove_group(self, group: str) -> None:
+        """Forget every metric of a group, such as `waltz-storage.partition-3`: what its name has before the
+        last point. A server that loses a thousand partitions does so in one turn, so nothing else is looked
+        at."""
+        for key in self._groups.pop(group, ()):
+            del self._metrics[key]
+
+    def _add(self, name: str, key: str, metric: Metric) -> None:
+        if key not in self._metrics:
+            self._groups.setdefault(name.rpartition(".")[0], []).append(key)
+        self._metrics[key] = metric
 
     def tick(self) -> float:
         """Bring all rates and windows up to date; returns the time it did so for."""
@@ -112,7 +121,8 @@ class MetricsRegistry:
     def _named(self, name: str, kind: type[_M], make: Callable[[], _M]) -> _M:
         known = self._metrics.get(name)
         if known is None:
-            made = self._metrics[name] = make()
+            made = make()
+            self._add(name, name, made)
             return made
         if not isinstance(known, kind):
             raise MetricNameError(f"metric {name} is already a {type(known).__name__.lower()}")

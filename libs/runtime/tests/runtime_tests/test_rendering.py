@@ -182,7 +182,7 @@ def test_a_partition_that_leaves_in_between_is_left_out() -> None:
     registry = a_thousand_partitions(lambda: 7)
     slices = registry.prometheus_slices()
     next(slices)
-    registry.remove_prefix("g.partition-999.")
+    registry.remove_group("g.partition-999")
     text = at_once(slices)
     assert 'g_mark{partition="998"} 7.0' in text
     assert 'partition="999"' not in text

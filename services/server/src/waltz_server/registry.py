@@ -49,6 +49,9 @@ FORGET_UNITS = 20
 """Of work (see `aio.turns`) to forget a connection, and one more for each 8 partitions or 16 held mounts that
 are looked at."""
 
+OPEN_UNITS = 400
+"""To make the object of a partition and begin its recovery."""
+
 MakePartition = Callable[[int, int], Partition]
 
 
@@ -108,6 +111,7 @@ class PartitionRegistry:
         self._make_partition = make_partition
         self._owned: dict[int, _Owned] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
+        self._openings = _Openings(self._open, self._turns)
         self._connections: dict[MountedClient, None] = {}
         self._held: dict[tuple[int, Client], _HeldMount] = {}
         self._held_reads: HeldReads | None = None
@@ -133,7 +137,7 @@ class PartitionRegistry:
         """Own exactly these partitions (id -> generation) from now on; ignored once the server is leaving.
 
         Partitions that are not named are closed before this returns (safety D8: the ZooKeeper session is
-        over).
+        over). New ones are opened in turns, as who gains a thousand has to answer its peers meanwhile.
         """
         if self._leaving:
             return
@@ -142,15 +146,19 @@ class PartitionRegistry:
         for partition_id, generation in wanted.items():
             owned = self._owned.get(partition_id)
             if owned is None:
-                self._acquire(partition_id, generation)
+                owned = self._owned[partition_id] = _Owned(partition_id, generation)
+                self._openings.add(owned)
             elif generation > owned.generation:
                 owned.generation = generation
                 if owned.partition is not None:
                     owned.partition.set_generation(generation)
 
-    def _acquire(self, partition_id: int, generation: int) -> None:
-        log.info("partition gained", partition=partition_id, generation=generation)
-        owned = self._owned[partition_id] = _Owned(partition_id, generation)
+    def _open(self, owned: _Owned) -> None:
+        """Called by `_openings`; the partition may have left meanwhile."""
+        if owned.released.is_set() or self._leaving:
+            return
+        partition_id = owned.partition_id
+        log.info("partition gained", partition=partition_id, generation=owned.generation)
         self._start(owned)
         previous = self._ending.pop(partition_id, None)
         owned.task = self._tasks.create_task(
@@ -347,6 +355,39 @@ class PartitionRegistry:
             self._refuse(self._take_held(key))
         if self._held_reads is not None:
             self._held_reads.close()
+
+
+class _Openings:
+    """Partitions that are to be opened, in the order in which they were gained: at once as far as the turn of
+    the loop has room, the others in line."""
+
+    def __init__(self, open_one: Callable[[_Owned], None], turns: Turns) -> None:
+        self._open_one = open_one
+        self._turns = turns
+        self._waiting: deque[_Owned] = deque()
+
+    def add(self, owned: _Owned) -> None:
+        """Open it now or later."""
+        if self._waiting:
+            self._waiting.append(owned)
+        elif self._turns.free_for_queued:
+            self._turns.spend(OPEN_UNITS)
+            self._open_one(owned)
+        else:
+            self._waiting.append(owned)
+            self._turns.join(self, QUEUED)
+
+    def work(self, units: int) -> int:
+        """Called by `turns`."""
+        spent = 0
+        try:
+            while self._waiting and spent < units:
+                spent += OPEN_UNITS
+                self._open_one(self._waiting.popleft())
+        finally:
+            if self._waiting:
+                self._turns.join(self, QUEUED)
+        return spent
 
 
 def _first_line(error: BaseException) -> str:

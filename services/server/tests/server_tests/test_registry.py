@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from waltz_protocol.aio.turns import SLICE_UNITS, TURN_UNITS
 from waltz_protocol.messages.client import MountResponse, MountState, TransactionDataResponse
 from waltz_protocol.types import ReqId
 from waltz_server import registry as registry_module
@@ -59,6 +60,49 @@ async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> No
             while new.problem:
                 await asyncio.sleep(0.001)
         assert ended == ["old"]
+
+
+async def test_many_partitions_are_opened_in_bounded_turns() -> None:
+    """Who gains a thousand answers its peers, and ZooKeeper, meanwhile."""
+    most = 1 + (TURN_UNITS + SLICE_UNITS) // registry_module.OPEN_UNITS
+    async with LoopbackServer({}, num_partitions=1000) as server:
+        registry = server.registry
+        registry.adopt(dict.fromkeys(range(1000), 1))
+        assert registry.owned_ids() == list(range(1000))
+        assert registry.health()[999] == (False, "starting")
+        opened = 0
+        async with asyncio.timeout(30):
+            while opened < 1000:
+                before, opened = opened, len(registry.partitions)
+                assert opened - before <= most
+                await asyncio.sleep(0)
+        assert len(server.backend.stores) == 1000
+
+
+async def test_a_partition_that_waits_to_be_opened_may_leave_and_return() -> None:
+    async with LoopbackServer({}, num_partitions=1000) as server:
+        registry = server.registry
+        registry.adopt(dict.fromkeys(range(1000), 1))
+        assert 998 not in registry.partitions
+        registry.adopt({997: 1, 998: 2, 999: 1})
+        registry.adopt({997: 3, 998: 2})
+        registry.adopt({997: 3, 998: 2, 999: 4})
+        assert registry.owned_ids() == [997, 998, 999]
+        async with asyncio.timeout(30):
+            while not all(healthy for healthy, _ in registry.health().values()):
+                await asyncio.sleep(0.001)
+        found = {partition_id: each.generation for partition_id, each in registry.partitions.items()}
+        assert found == {997: 3, 998: 2, 999: 4}
+        assert 996 not in server.backend.stores
+
+
+async def test_what_waits_to_be_opened_stays_closed_when_the_server_leaves() -> None:
+    async with LoopbackServer({}, num_partitions=1000) as server:
+        server.registry.adopt(dict.fromkeys(range(1000), 1))
+        opened = len(server.backend.stores)
+        server.registry.begin_leaving()
+        await asyncio.sleep(0.05)
+        assert len(server.backend.stores) == opened < 1000
 
 
 async def test_client_server_13_12_failed_partition_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:

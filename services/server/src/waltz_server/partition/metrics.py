@@ -64,4 +64,4 @@ class PartitionMetrics:
 
     def remove(self) -> None:
         """The partition has left this server: its figures go too."""
-        self._registry.remove_prefix(self._prefix)
+        self._registry.remove_group(self._prefix.removesuffix("."))

@@ -225,7 +225,8 @@ class PeerDetector:
         except VersionConflictError as error:
             log.debug("the members changed while a peer was evicted", peer=action.name, reason=str(error))
         except (ClusterError, TimeoutError) as error:
-            log.warning("nothing could be done about a peer", peer=action.name, reason=str(error))
+            reason = str(error) or "ZooKeeper did not answer in time"
+            log.warning("nothing could be done about a peer", peer=action.name, reason=reason)
             self._judgement.withdrawn(action.name)
 
     async def _do(self, action: Action) -> None:
@@ -239,10 +240,12 @@ class PeerDetector:
                 await self._challenges.delete(name)
                 self._judgement.withdrawn(name)
             case Evict(reason=reason):
-                if await self._manager.evict(name):
+                if await self._challenges.unanswered(name) and await self._manager.evict(name):
+                    self._challenges.forget(name)
                     self.evictions += 1
                     log.warning("evicted a server", peer=name, reason=reason)
                     self._judgement.evicted(name, self._loop.time())
                 else:
                     log.info("a suspected peer has answered in ZooKeeper", peer=name)
                     self._judgement.answered(name, self._loop.time())
+                    await self._challenges.delete(name)  # one of ours for a server that left stays otherwise

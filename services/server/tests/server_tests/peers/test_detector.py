@@ -209,6 +209,22 @@ async def test_safety_g1_a_server_that_answers_in_zookeeper_stays() -> None:
         assert {} not in nodes[1].given
 
 
+async def test_safety_g1_who_has_answered_is_not_evicted_by_the_challenge_of_another_judge() -> None:
+    async with cluster(True, True) as (zookeeper, nodes):
+        await all_heard(nodes, 1)
+        name = nodes[1].detector.own_name
+        path = f"{ROOT}/serverChallenges/{name}"
+        await nodes[1].kill()
+        other = Challenges(zookeeper.session(30.0), ROOT)
+        await until(lambda: path in zookeeper.tree())
+        await other.delete(name)  # as the server itself
+        await other.create(name)  # as another judge
+        await until(lambda: path not in zookeeper.tree())  # the first one takes notice
+        await asyncio.sleep(TIMEOUT / 4)
+        assert nodes[0].detector.evictions == 0
+        assert registered(zookeeper) == 2
+
+
 async def test_safety_g1_a_server_that_does_not_watch_is_left_alone() -> None:
     """As one of release 0.13.2: it gets a Hello, and no more."""
     async with cluster(True, False) as (zookeeper, nodes):

@@ -61,4 +61,4 @@ class StorageMetrics:
     def partition_closed(self, partition_id: int) -> None:
         """The metrics of a partition disappear with it."""
         self.partitions.pop(partition_id, None)
-        self._registry.remove_prefix(f"{GROUP}.partition-{partition_id}.")
+        self._registry.remove_group(f"{GROUP}.partition-{partition_id}")
