@@ -275,6 +275,38 @@ def test_safety_c7_a_sync_that_fails_while_a_node_ends_is_not_tried_again(
     manager.close()
 
 
+def test_safety_c7_a_sync_that_fails_while_a_commit_waits_for_a_file_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the thread that settles, after the commit has begun: the next sync of that file would say that all
+    is well, and the only good copy of what was acknowledged would be overwritten."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    partition, files, number = manager.get(0), manager.files, 0
+    assert files is not None
+    wait = JournaledFiles._wait_for_file
+
+    def settle_and_wait(waiting: JournaledFiles) -> None:
+        if files.failed is None:
+            disk.fail_sync_once = segment_path(0, 0)
+            assert not waiting.settle()
+        wait(waiting)
+
+    assert files._journal is not None
+    files._journal.wait_for_file = lambda: settle_and_wait(files)
+    with pytest.raises(PartitionFailedError):
+        while number < 1_000:
+            append(partition, number, 1)
+            manager.commit()
+            number += 1
+    assert number < 1_000
+    manager.close()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk, journal=JOURNAL)
+    assert_holds(manager.get(0), number)
+    manager.close()
+
+
 def test_without_descriptors_a_file_is_settled_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was tried, so nothing has failed; when no journal file is left, the node stops."""
     disk = empty_disk()

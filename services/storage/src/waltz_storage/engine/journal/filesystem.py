@@ -285,6 +285,7 @@ class JournaledFiles:
         """A commit cannot wait for descriptors: it is given the one that was kept for it."""
         journal = self._running()
         with self._settling:
+            self.check()  # a sync that failed just now, on the thread that settles, is not tried again
             for file in _ready(journal)[:1]:
                 if journal.has_free_file:
                     return
