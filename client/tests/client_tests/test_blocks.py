@@ -260,6 +260,19 @@ async def test_a_range_whose_filter_leaves_everything_out_for_long_goes_on() -> 
         assert [batch async for batch in reading] == []
 
 
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_from_now_on_is_the_moment_at_which_the_feed_was_made(newest: int) -> None:
+    """Also if a transaction is committed before the server hears of the feed."""
+    log = filled(10)
+    log._newest_version = newest
+    async with log.client() as client:
+        await client.append(partition=0, data=b"10")
+        async with client.feed(0, after=None) as feed:
+            log.partition().commit(b"11")
+            found = await asyncio.wait_for(anext(feed), 5)
+        assert (found.transaction_id, found.data) == (11, b"11")
+
+
 async def test_failed_reads_and_moves_leave_no_gap() -> None:
     log = filled(3_000)
     async with log.client() as client:
