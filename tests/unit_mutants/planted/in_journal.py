@@ -277,6 +277,22 @@ JOURNAL_BUGS = (
         "                    if error.errno not in OUT_OF_RESOURCES or self._spare:\n",
         "A node whose connections have taken all descriptors ends with its next full journal file.",
     ),
+    _journal(
+        "commit_tries_a_failed_sync_again",
+        "C7",
+        "filesystem.py",
+        "            self.check()  # a sync that failed just now, on the thread that settles, is not tried again\n",
+        "",
+        "The second sync says that all is well, and the only good copy is overwritten.",
+    ),
+    _service(
+        "node_ends_beside_a_write_of_its_journal",
+        "C7",
+        "disk_pool.py",
+        "            self._making = True\n            self._idle.clear()\n",
+        "            self._making = True\n",
+        "Files are synced and the journal is given up while records are on their way into them.",
+    ),
     # ---- what is in the journal and not in the files yet
     _journal(
         "longer_write_covers_a_newer_one",
