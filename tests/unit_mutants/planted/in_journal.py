@@ -285,6 +285,14 @@ JOURNAL_BUGS = (
         "",
         "The second sync says that all is well, and the only good copy is overwritten.",
     ),
+    _journal(
+        "file_closed_over_what_waits_for_it",
+        "C7",
+        "filesystem.py",
+        "            if shared.users or shared.pending:  # again, or once more: `closed` has given the lock back\n",
+        "            if shared.users:\n",
+        "What a job wrote while settling let go of its file is in the journal until that is used again.",
+    ),
     _service(
         "node_ends_beside_a_write_of_its_journal",
         "C7",

@@ -393,7 +393,7 @@ class JournaledFiles:
     def _drop(self, shared: SharedFile) -> None:
         """Nobody uses it and nothing is left to be made."""
         with self._lock:
-            if shared.users:
+            if shared.users or shared.pending:  # again, or once more: `closed` has given the lock back
                 return
             if self._shared.get(shared.path) is shared:
                 del self._shared[shared.path]
