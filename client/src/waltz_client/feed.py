@@ -99,11 +99,11 @@ class Feed(AsyncIterator[FeedTransaction]):
     # -- blocks ----------------------------------------------------------------------------------------------
 
     def _open_blocks(self, partition: _Partition) -> None:
-        settings = self._settings
+        settings, after = self._settings, partition.cursor.tail
         partition.blocks = open_blocks(
             self._rpc,
             partition.readers,
-            partition.cursor.tail,
+            partition.readers.end if after is None else after,  # the server hears of it later
             partition.until,
             window_transactions=settings.feed_buffer_transactions,
             window_bytes=max(1, settings.prefetch_bytes // len(self._partitions)),

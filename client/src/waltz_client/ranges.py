@@ -205,6 +205,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._wake = asyncio.Event()
         self._pumping = False
         self._progress = 0
+        self._covered: int | None = None  # by blocks
         self._headers_done = last < first
         self._closed = False
         self._error: WaltzClientError | None = None
@@ -327,6 +328,9 @@ class RangeRead(AsyncIterator[RangeBatch]):
     def _take_blocks(self, readers: Readers, blocks: BlockFeed) -> None:
         """Blocks until there is a batch; what is not taken, another batch at most, limits what the server
         sends."""
+        if blocks.position != self._covered:  # also by what the server left out, of which no block is kept
+            self._covered = blocks.position
+            self._progress += 1
         while self._ahead < self._batch_transactions and self._loaded_bytes < self._batch_bytes:
             block = blocks.take()
             if block is None:

@@ -1,6 +1,7 @@
 """Feeds and ranges over blocks: where one continues after anything that can happen to a connection, what it
 refuses, and that nothing else changes for the application."""
 
+import asyncio
 import random
 from collections.abc import Sequence
 
@@ -241,6 +242,35 @@ async def test_a_range_goes_on_with_another_version(versions: tuple[int, int]) -
                 log._newest_version = versions[1]
                 log.disconnect()
         assert got == list(range(4_000))
+
+
+async def test_a_range_whose_filter_leaves_everything_out_for_long_goes_on() -> None:
+    """The server looks, and says how far it is: that is progress, also without a transaction."""
+    log = filled(100)
+    log.partition()._block_feeds.paused = True
+    async with log.client() as client:
+        reading = client.read_range(0, 0, 99, where=LEDGER.owns, timeout_seconds=1.0)
+        await reading._start()
+        feed = reading._blocks
+        assert feed is not None
+        loop = asyncio.get_running_loop()
+        for number in range(10):
+            last, flags = 10 * number + 9, LAST_BLOCK if number == 9 else 0
+            loop.call_later(0.7 * number + 0.5, feed.block_received, block(last - 9, last, [], flags=flags))
+        assert [batch async for batch in reading] == []
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_from_now_on_is_the_moment_at_which_the_feed_was_made(newest: int) -> None:
+    """Also if a transaction is committed before the server hears of the feed."""
+    log = filled(10)
+    log._newest_version = newest
+    async with log.client() as client:
+        await client.append(partition=0, data=b"10")
+        async with client.feed(0, after=None) as feed:
+            log.partition().commit(b"11")
+            found = await asyncio.wait_for(anext(feed), 5)
+        assert (found.transaction_id, found.data) == (11, b"11")
 
 
 async def test_failed_reads_and_moves_leave_no_gap() -> None:

@@ -277,6 +277,30 @@ JOURNAL_BUGS = (
         "                    if error.errno not in OUT_OF_RESOURCES or self._spare:\n",
         "A node whose connections have taken all descriptors ends with its next full journal file.",
     ),
+    _journal(
+        "commit_tries_a_failed_sync_again",
+        "C7",
+        "filesystem.py",
+        "            self.check()  # a sync that failed just now, on the thread that settles, is not tried again\n",
+        "",
+        "The second sync says that all is well, and the only good copy is overwritten.",
+    ),
+    _journal(
+        "file_closed_over_what_waits_for_it",
+        "C7",
+        "filesystem.py",
+        "            if shared.users or shared.pending:  # again, or once more: `closed` has given the lock back\n",
+        "            if shared.users:\n",
+        "What a job wrote while settling let go of its file is in the journal until that is used again.",
+    ),
+    _service(
+        "node_ends_beside_a_write_of_its_journal",
+        "C7",
+        "disk_pool.py",
+        "            self._making = True\n            self._idle.clear()\n",
+        "            self._making = True\n",
+        "Files are synced and the journal is given up while records are on their way into them.",
+    ),
     # ---- what is in the journal and not in the files yet
     _journal(
         "longer_write_covers_a_newer_one",

@@ -17,6 +17,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_protocol.types import ReqId
 from waltz_server.partition import block_feeds
+from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
 
@@ -294,6 +295,44 @@ async def test_a_client_that_grants_everything_and_reads_nothing_costs_one_buffe
             client.drain()
             await rig.turns(20)
         assert ids(client) == list(range(5000))
+
+
+async def test_a_turn_looks_at_a_bounded_number_however_small_the_credits_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with PartitionRig(records=600) as rig:
+        for txid in range(600):
+            rig.partition._transactions.put(txid, stored_of_record(wire_record(txid)))
+        feeds = rig.partition.block_feeds_of(reader())
+        looked, get = 0, PartitionTransactionCache.get
+
+        def counted(cache: PartitionTransactionCache, transaction_id: int) -> bytes | None:
+            nonlocal looked
+            looked += 1
+            return get(cache, transaction_id)
+
+        monkeypatch.setattr(PartitionTransactionCache, "get", counted)
+        client = reader()
+        for seq_num in range(50):
+            open_feed(rig, client, credit=1, seq_num=seq_num)
+        feeds._pump()
+        assert len(blocks(client)) == 50
+        assert looked <= 50 * 3
+
+
+async def test_a_turn_sends_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with PartitionRig(records=1) as rig:
+        writer, clients = FakeClient(9), [reader(number) for number in range(1, 41)]
+        await rig.mount(writer)
+        for _ in range(3):
+            rig.append(writer, data=bytes(200_000))
+            await rig.turns()
+        feeds = rig.partition.block_feeds_of(clients[0])
+        for client in clients:
+            open_feed(rig, client, after=0)
+        feeds._pump()
+        assert sum(len(client.stream) for client in clients) < 3 << 20
+        await rig.until(lambda: all(ids(client) == [1, 2, 3] for client in clients))
 
 
 async def test_many_feeds_of_many_clients_all_get_there() -> None:

@@ -99,6 +99,27 @@ async def test_requests_of_one_moment_share_a_sync() -> None:
         executor.release()
 
 
+async def test_safety_c7_a_node_ends_after_what_is_written_into_its_files_beside_the_requests() -> None:
+    """Else the files are synced, and the journal is given up, while another thread still writes to them."""
+    disk, executor = empty_disk(), GatedExecutor()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=executor, assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        await server.append(1, 0, records(0, 1))
+        await server.append(1, 0, records(1, 1))
+        assert node.manager.unmade
+        executor.open = False
+        node.pool.flush()
+        drained = spawn(node.pool.drained(), "drained")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not drained.done()
+        executor.release()
+        await drained
+        assert not node.manager.unmade
+
+
 async def _arrived(node: StorageNode, partitions: tuple[int, ...]) -> None:
     """Their requests are in jobs of the next batch."""
     while any(node.pool.queue(partition).idle for partition in partitions):

@@ -104,6 +104,11 @@ class Readers:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def end(self) -> int | None:
+        """Where a reader of what is committed from now on begins; None while the stream has not started."""
+        return self._source.received if self._source.received >= -1 else None
+
     def add(self, cursor: FeedCursor) -> None:
         """A new reader; it starts when the partition is mounted."""
         self._all.append(cursor)

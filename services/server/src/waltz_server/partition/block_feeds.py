@@ -20,14 +20,15 @@ Invariants
 * What waits for a slow client is its channel's buffer (bounded by the high mark plus one block), whatever
   credit it grants.
 * A client has at most `MAX_BLOCK_FEEDS_PER_CLIENT` feeds of a partition; one more is refused.
-* A turn of the loop looks at `TRANSACTIONS_PER_TURN` transactions and one feed more at most.
+* A turn of the loop looks at `TRANSACTIONS_PER_TURN` transactions and one feed more at most, or sends
+  `BYTES_PER_TRANSACTION` for each of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
@@ -58,6 +59,8 @@ from waltz_server.store.committed_mark import ReadableMark
 MAX_BLOCK_BYTES = 256 * 1024
 MAX_BLOCK_TRANSACTIONS = 2048
 TRANSACTIONS_PER_TURN = 4096
+BYTES_PER_TRANSACTION = 512
+"""So many bytes of a block count as a transaction looked at: 2 MiB in a turn."""
 MAX_BLOCK_FEEDS_PER_CLIENT = 100
 READ_AHEAD_RANGES = 4
 RANGE_TRANSACTIONS = 256
@@ -294,27 +297,30 @@ class BlockFeeds:
             self._place(feed)
             return 1
         first = feed.position + 1
-        get = self._cache.get
-        records: list[bytes] = []
-        for transaction_id in range(first, self._end_of_slice(feed) + 1):
-            record = get(transaction_id)
-            if record is None:
-                break
-            records.append(record)
-        if not records:
+        if self._cache.get(first) is None:
             self._metrics.transaction_cache_miss.mark()
             self._reading.setdefault(first, []).append(feed)
             self._read(first, feed.client)
             return 1
-        return self._send(feed, records)
+        return self._send(feed, self._cached(first, self._end_of_slice(feed)))
+
+    def _cached(self, first: int, last: int) -> Iterator[bytes]:
+        """What the cache has of these without a gap, looked up as far as somebody goes on."""
+        get = self._cache.get
+        for transaction_id in range(first, last + 1):
+            record = get(transaction_id)
+            if record is None:
+                return
+            yield record
 
     def _end_of_slice(self, feed: BlockFeed) -> int:
         """The last transaction that one turn of a feed looks at."""
         last = min(self._mark.txid, feed.position + MAX_BLOCK_TRANSACTIONS)
         return last if feed.until is None else min(last, feed.until)
 
-    def _send(self, feed: BlockFeed, records: Sequence[bytes]) -> int:
-        """One block of the records after the feed's position. How many were looked at, at least one."""
+    def _send(self, feed: BlockFeed, records: Iterable[bytes]) -> int:
+        """One block of the records after the feed's position. How many were looked at, at least one; of large
+        ones as many as cost the same."""
         most_bytes = min(MAX_BLOCK_BYTES, feed.credit_bytes)
         chosen: list[bytes] = []
         size = looked = 0
@@ -326,7 +332,7 @@ class BlockFeeds:
                 size += len(record)
             looked += 1
         self._write(feed, feed.position + looked, len(chosen), b"".join(chosen))
-        return looked
+        return max(looked, size // BYTES_PER_TRANSACTION)
 
     def _write(self, feed: BlockFeed, last: int, count: int, joined: bytes) -> None:
         """One block up to `last`, then the feed's end or its next place."""

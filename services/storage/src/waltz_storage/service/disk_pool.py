@@ -191,6 +191,7 @@ class DiskPool:
         self._next_batch: list[QueuedJob] = []
         self._batch_due = False  # it begins at the end of this turn
         self._settling = False
+        self._making = False  # `flush` has begun
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -303,6 +304,8 @@ class DiskPool:
         """With a journal: write into the files what is in the journal only. Not while a batch runs."""
         if self.manager.unmade and not self._on_threads:
             self._on_threads += 1
+            self._making = True
+            self._idle.clear()
             self._executor.submit(self._make_on_thread)
 
     def _make_on_thread(self) -> None:
@@ -311,7 +314,13 @@ class DiskPool:
         except StorageError as error:
             log.error("the journal failed", reason=str(error))
         finally:
-            self._loop.call_soon_threadsafe(self._batch_done, [], -1.0)
+            self._loop.call_soon_threadsafe(self._made)
+
+    def _made(self) -> None:
+        self._making = False
+        if not self._busy:
+            self._idle.set()
+        self._batch_done([], -1.0)
 
     def _settle_when_due(self) -> None:
         if not self._settling and self.manager.settle_due:
@@ -401,7 +410,7 @@ class DiskPool:
     def became_idle(self, queue: PartitionQueue) -> None:
         """A queue ran empty."""
         self._busy.discard(queue)
-        if not self._busy:
+        if not self._busy and not self._making:
             self._idle.set()
 
     async def drained(self) -> None:

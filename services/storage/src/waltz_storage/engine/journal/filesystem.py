@@ -285,6 +285,7 @@ class JournaledFiles:
         """A commit cannot wait for descriptors: it is given the one that was kept for it."""
         journal = self._running()
         with self._settling:
+            self.check()  # a sync that failed just now, on the thread that settles, is not tried again
             for file in _ready(journal)[:1]:
                 if journal.has_free_file:
                     return
@@ -392,7 +393,7 @@ class JournaledFiles:
     def _drop(self, shared: SharedFile) -> None:
         """Nobody uses it and nothing is left to be made."""
         with self._lock:
-            if shared.users:
+            if shared.users or shared.pending:  # again, or once more: `closed` has given the lock back
                 return
             if self._shared.get(shared.path) is shared:
                 del self._shared[shared.path]
