@@ -99,7 +99,12 @@ def make_shape(rng: random.Random) -> Shape:
         ("server.peerTimeout", rng.choice((500, 1_000, 2_000))),
         ("server.peerWatch.enabled", rng.random() < 0.9),
     )
-    return replace(shape, server_keys=(*shape.server_keys, *detector))
+    answered = ("client.answeredAppends", rng.random() < 0.6)
+    return replace(
+        shape,
+        server_keys=(*shape.server_keys, *detector),
+        client_keys=(*shape.client_keys, answered),
+    )
 
 
 ROOMY_SERVER = {"server.appendQueueCount": 20_000, "server.appendQueueBytes": 32 << 20}

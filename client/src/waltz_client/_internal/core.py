@@ -25,6 +25,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.settings import ClientSettings
 from waltz_protocol.backoff import Random
+from waltz_protocol.codec import NEWEST_OF_0_13_2
 
 DRAIN_POLL_SECONDS = 0.01
 """What is under way ends in many places; a closing client asks all of them, and has nothing else to do."""
@@ -53,7 +54,10 @@ class ClientCore:
         self.life = life = ClientLife(client_id)
         watchers = Observers.of(observers)
         req_ids = ReqIdSources(client_id, random)
-        links = StreamLinks(link_settings, life.spawn, random, watchers)
+        stream_settings = (
+            link_settings if settings.answered_appends else link_settings.limited(NEWEST_OF_0_13_2)
+        )
+        links = StreamLinks(stream_settings, life.spawn, random, watchers)
         self.rpc = RpcClient(
             req_ids, link_settings, life.spawn, random, resend_seconds=settings.request_resend_ms / 1000
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
@@ -80,6 +80,11 @@ class LinkSettings:
     initial_backoff_seconds: float = 0.05
     max_backoff_seconds: float = 1.0
     connect: Connector = connect
+
+    def limited(self, newest: int) -> LinkSettings:
+        """The same, with versions of the protocol up to `newest`."""
+        versions = tuple(version for version in self.channel.versions if version <= newest)
+        return replace(self, channel=replace(self.channel, versions=versions))
 
 
 class Link:
