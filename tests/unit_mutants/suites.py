@@ -17,6 +17,7 @@ _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
     f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
+    f"{_STORAGE}/test_journal_settling.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",
 )
@@ -155,6 +156,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_free_space.py",
         f"{_STORAGE}/test_journal_unmade.py",
         f"{_STORAGE}/test_journaled_directory.py",
+        f"{_STORAGE}/test_journal_settling.py",
     ),
     "waltz_storage/engine/scan.py": (
         f"{_STORAGE}/test_safety_c.py",
@@ -169,6 +171,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
         f"{_STORAGE}/test_journaled_directory.py",
+        f"{_STORAGE}/test_journal_settling.py",
         f"{_STORAGE}/test_log_corners.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_weaknesses.py",

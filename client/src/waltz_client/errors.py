@@ -177,7 +177,7 @@ class LockConflictError(AppendError):
         winner: int | None = None,
     ) -> None:
         """`lock`: one that was touched, and `winner`: the client id of who touched it; None when the server
-        does not say so (before version 5 of the protocol), or does not know it any longer."""
+        does not say so (without `client.answeredAppends`), or does not know it any longer."""
         named = "a lock" if lock is None else f"the lock {lock.name!r} {lock.id}"
         who = "" if winner is None else f" (of client {winner})"
         super().__init__(
@@ -214,8 +214,8 @@ class AppendFailedError(AppendError):
 
 
 class ServerOverloadedError(AppendFailedError):
-    """The server has too many appends to the partition waiting; try again after `retry_after_ms`. Only
-    servers that speak version 5 of the protocol say so."""
+    """The server has too many appends to the partition waiting; try again after `retry_after_ms`. It
+    is raised with `client.answeredAppends` only."""
 
     def __init__(self, *, partition_id: int, retry_after_ms: int) -> None:
         super().__init__(
@@ -228,7 +228,7 @@ class ServerOverloadedError(AppendFailedError):
 
 class NoQuorumError(AppendFailedError):
     """The server could not reach enough storage nodes for the partition; the message says who is missing.
-    Only servers that speak version 5 of the protocol say so."""
+    It is raised with `client.answeredAppends` only."""
 
     def __init__(self, *, partition_id: int, detail: str) -> None:
         super().__init__(

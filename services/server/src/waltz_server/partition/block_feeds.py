@@ -305,7 +305,7 @@ class BlockFeeds:
         return self._send(feed, self._cached(first, self._end_of_slice(feed)))
 
     def _cached(self, first: int, last: int) -> Iterator[bytes]:
-        """What the cache has of these without a gap, looked up as far as somebody goes on."""
+        """What the cache has of these without a gap; each is looked up when it is asked for."""
         get = self._cache.get
         for transaction_id in range(first, last + 1):
             record = get(transaction_id)

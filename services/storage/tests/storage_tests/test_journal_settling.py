@@ -1,0 +1,84 @@
+"""Settling a file of the journal on a thread of its own, beside what the thread of the jobs does."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from waltz_storage.engine.errors import PartitionFailedError
+from waltz_storage.engine.free_space import FreeSpace
+from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
+from waltz_storage.engine.journal.filesystem import JournaledFiles
+from waltz_storage.engine.journal.shared_file import SharedFile
+from waltz_testkit.faulty_disk import CrashMode, FaultyFile
+
+from .support import JOURNAL, ROOT, append, assert_holds, empty_disk, open_manager, segment_path
+
+PLACE = f"{ROOT}/{JOURNAL_DIRECTORY}"
+
+
+def test_safety_c7_a_sync_that_fails_while_a_commit_waits_for_a_file_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the thread that settles, after the commit has begun: the next sync of that file would say that all
+    is well, and the only good copy of what was acknowledged would be overwritten."""
+    disk = empty_disk()
+    manager = open_manager(disk, threshold=1_000_000, journal=JOURNAL)
+    manager.assign(0)
+    manager.commit()
+    partition, files, number = manager.get(0), manager.files, 0
+    assert files is not None
+    wait = JournaledFiles._wait_for_file
+
+    def settle_and_wait(waiting: JournaledFiles) -> None:
+        if files.failed is None:
+            disk.fail_sync_once = segment_path(0, 0)
+            assert not waiting.settle()
+        wait(waiting)
+
+    assert files._journal is not None
+    files._journal.wait_for_file = lambda: settle_and_wait(files)
+    with pytest.raises(PartitionFailedError):
+        while number < 1_000:
+            append(partition, number, 1)
+            manager.commit()
+            number += 1
+    assert number < 1_000
+    manager.close()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk, journal=JOURNAL)
+    assert_holds(manager.get(0), number)
+    manager.close()
+
+
+def test_safety_c7_a_file_is_not_closed_over_what_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settling is the last that uses a file, and before it closes it a job opens, writes and closes it."""
+    disk = empty_disk()
+    files = JournaledFiles(disk, ROOT, FreeSpace())
+    files.begin(files.create(PLACE, UUID(int=1), JOURNAL))
+    file = files.open(f"{ROOT}/x", create=True)
+    while not files.settle_due():
+        file.pwrite(b"x" * 1000, 0)
+        file.sync()
+        files.commit()
+    sync, drop = FaultyFile.sync, files._drop
+
+    def last_user(below: FaultyFile) -> None:
+        file.close()
+        sync(below)
+
+    def a_job_was_faster(shared: SharedFile) -> None:
+        monkeypatch.undo()
+        again = files.open(f"{ROOT}/x")
+        again.pwrite(b"y" * 1000, 0)
+        again.close()
+        drop(shared)
+
+    monkeypatch.setattr(FaultyFile, "sync", last_user)
+    monkeypatch.setattr(files, "_drop", a_job_was_faster)
+    assert files.settle()
+    assert files.open(f"{ROOT}/x").pread(1000, 0) == b"y" * 1000
+    files.commit()
+    files.make()
+    assert disk.files()[f"{ROOT}/x"] == b"y" * 1000
