@@ -127,9 +127,18 @@ def commands_of(next_step: str) -> list[list[str]]:
 
 @asynccontextmanager
 async def watched(directory: Path, **settings: Any) -> AsyncIterator[Watched]:
-    """`settings`: more of the cluster's."""
+    """`settings`: more of the cluster's. Its servers do not watch each other: one that is killed is
+    registered until its session ends, which is a finding."""
+    overrides = dict(settings.pop("overrides", {}))
+    overrides["server"] = {"server.peerWatch.enabled": False, **overrides.get("server", {})}
     wanted = LocalSettings(
-        directory, storage_nodes=3, servers=2, partitions=PARTITIONS, tls=False, **settings
+        directory,
+        storage_nodes=3,
+        servers=2,
+        partitions=PARTITIONS,
+        tls=False,
+        overrides=overrides,
+        **settings,
     )
     async with LocalCluster(wanted) as cluster:
         async with WaltzClient.connect(cluster.client_config) as client:

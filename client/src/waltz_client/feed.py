@@ -123,20 +123,26 @@ class Feed(AsyncIterator[FeedTransaction]):
         if partition.blocks is blocks and not self._closed:
             self._blocks_are_over(partition, blocks)
 
-    def _take_block(self) -> list[FeedTransaction]:
-        """The transactions of one block, the partitions in turn; empty when there is none."""
-        for partition in list(self._partitions):
-            blocks = partition.blocks
-            if blocks is None:
-                continue
-            while (block := blocks.take()) is not None:
-                self._partitions.remove(partition)
-                self._partitions.append(partition)
-                if found := transactions_of(block, self._where, self._wants_data):
-                    return found
-            if blocks.over:
-                self._blocks_are_over(partition, blocks)
-        return []
+    def _take_blocks(self) -> list[FeedTransaction]:
+        """What is there, a block of each partition in turn, until a batch is full: at the end of the log a
+        block may have one transaction."""
+        batch: list[FeedTransaction] = []
+        took = True
+        while took and len(batch) < BATCH_TRANSACTIONS:
+            took = False
+            for partition in list(self._partitions):
+                blocks = partition.blocks
+                if blocks is None or len(batch) >= BATCH_TRANSACTIONS:
+                    continue
+                block = blocks.take()
+                if block is not None:
+                    took = True
+                    self._partitions.remove(partition)
+                    self._partitions.append(partition)
+                    batch += transactions_of(block, self._where, self._wants_data)
+                elif blocks.over:
+                    self._blocks_are_over(partition, blocks)
+        return batch
 
     def _blocks_are_over(self, partition: _Partition, blocks: BlockFeed) -> None:
         """The end was reached, or something went wrong; or the partition's server is an older one, and what
@@ -265,7 +271,7 @@ class Feed(AsyncIterator[FeedTransaction]):
     # -- payload ---------------------------------------------------------------------------------------------
 
     def _collect_data(self) -> list[FeedTransaction]:
-        if batch := self._take_block():
+        if batch := self._take_blocks():
             return batch
         ready = self._ready
         batch = []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from client_tests.helpers import until
 from waltz_client import (
     ClientAheadError,
     HeaderNamespace,
@@ -299,3 +300,18 @@ async def test_what_is_committed_meanwhile_comes_and_letting_go_ends_it() -> Non
                 else:
                     log.partition().commit(b"new %d" % len(got))
         assert got == [b"9", b"new 1", b"new 2", b"new 3"]
+
+
+async def test_a_slow_reader_gets_what_has_piled_up_as_one_batch() -> None:
+    """At the end of the log each commit is a block of its own."""
+    log = InProcessLog(2)
+    async with log.client() as client, client.feed((0, 1), after=-1) as feed:
+        await until(
+            lambda: all(one.blocks is not None and one.blocks.position == -1 for one in feed._partitions)
+        )
+        for number in range(30):
+            log.partition(number % 2).commit(b"%d" % number)
+            await asyncio.sleep(0)
+        blocks = [one.blocks for one in feed._partitions]
+        await until(lambda: sum(one.buffered for one in blocks if one is not None) == 30)
+        assert len(await anext(aiter(feed.batches()))) == 30
