@@ -1,5 +1,5 @@
-"""The planners in the small world of this folder: at least 1.25·10⁵ distinct states, every write of each judged,
-and a sample let come to rest; in `make unit` a tenth of the states of every scenario."""
+"""The planners in the small world of this folder: at least 1.25·10⁵ distinct states, every write of each
+judged, and a sample let come to rest; in `make unit` a tenth of the states of every scenario."""
 
 from __future__ import annotations
 
