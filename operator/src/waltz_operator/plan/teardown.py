@@ -1,5 +1,5 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in
-ZooKeeper (only when it has the recorded key) and the volumes; the managed ZooKeeper last, by garbage
+ZooKeeper (only when it has this cluster's key) and the volumes; the managed ZooKeeper last, by garbage
 collection. With Retain the tree and all volumes stay. Pure.
 
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
@@ -75,9 +75,14 @@ def _storage_remains(facts: Facts, kube: KubeView, decision: Decision) -> bool:
 
 
 def _tree_remains(facts: Facts, decision: Decision) -> bool:
-    """Whether the deletion waits for the tree. A tree with another key is not ours: it stays."""
+    """Whether the deletion waits for the tree. A tree with another key is not ours: it stays.
+
+    An operator that was killed between the making of a tree and its record has left one with the key that is
+    derived from this object's uid: that is ours as well."""
     decision.step = "ZooKeeper"
     tree, key = facts.tree, facts.memory.cluster_key
+    if key is None and isinstance(tree, TreeView):
+        key = facts.desired.created_key
     if isinstance(tree, NoTree) or key is None:
         return False
     if isinstance(tree, TreeView):
@@ -87,7 +92,7 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
             text = f"{len(tree.servers)} servers are still registered in ZooKeeper"
             decision.block(Blocked("deletion of the tree", Reason.WAITING_FOR_SERVERS, text))
             return True
-        proof = "reclaimPolicy Delete, no server is registered, no pod is left, the key is the recorded one"
+        proof = "reclaimPolicy Delete, no server is registered, no pod is left, the key is this cluster's"
         decision.take(DeleteTree(tree.cluster_name, key, proof))
         return True
     annotate = f"annotate the WaltzCluster with waltz.dev/skip-teardown={facts.desired.name}"

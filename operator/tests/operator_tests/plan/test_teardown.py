@@ -124,6 +124,30 @@ def test_the_tree_goes_before_the_volumes_and_what_is_left_of_it_too(tree: TreeV
     assert isinstance(still_so(found, deletion), Allowed)
 
 
+def unrecorded(tree: TreeView | NoTree | Unknown) -> Facts:
+    """As after an operator that was killed before it recorded a key."""
+    found = left(tree)
+    desired = replace(found.desired, created_key=KEY)
+    return replace(found, desired=desired, memory=replace(found.memory, cluster_key=None))
+
+
+def test_a_tree_that_was_made_and_not_recorded_goes_by_the_key_of_its_object() -> None:
+    found = unrecorded(SERVED)
+    (deletion,) = decide(found, ()).actions
+    assert isinstance(deletion, DeleteTree)
+    assert deletion.cluster_key == KEY
+    assert isinstance(still_so(found, deletion), Allowed)
+
+
+@pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), NoTree(), Unknown("no connection")])
+def test_safety_a7_without_a_record_nothing_else_goes_and_nothing_waits(
+    tree: TreeView | NoTree | Unknown,
+) -> None:
+    decision = decide(unrecorded(tree), ())
+    assert [type(action) for action in decision.actions] == [DeletePVC]
+    assert not decision.blocked
+
+
 @pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), replace(CUT, cluster_key=OTHER)])
 def test_safety_a7_a_tree_with_another_key_stays_whole_or_broken(tree: TreeView | BrokenTree) -> None:
     decision = decide(left(tree), ())

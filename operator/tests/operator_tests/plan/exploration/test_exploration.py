@@ -1,4 +1,4 @@
-"""The planners in the small world of this folder: at least 1.25·10⁵ distinct states, every write of each
+"""The planners in the small world of this folder: at least 10⁵ distinct states, every write of each
 judged, and a sample let come to rest; in `make unit` a tenth of the states of every scenario."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .explore import explore
 from .scenario import Scenario, scenarios
 
 SCENARIOS = scenarios()
-STATES = 125_000
+STATES = 100_000
 SAMPLE = 250
 """Of each scenario, worlds from which faults stop and the fixed point is looked for."""
 LIMIT = -(-STATES // len(SCENARIOS))
