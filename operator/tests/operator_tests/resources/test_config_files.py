@@ -54,7 +54,8 @@ def test_the_clusters_own_certificates_may_always_connect(tmp_path: Path) -> Non
     storage, server = files("named peers", tmp_path)
     assert storage.allowed_peers == ("ledger-server.demo", "ledger-operator.demo", "tool")
     assert storage.admin_allowed_peers == ("ledger-operator.demo", "tool")
-    assert server.allowed_peers == ("ledger-operator.demo", "app")
+    # servers watch each other, with the certificates of their role
+    assert server.allowed_peers == ("ledger-server.demo", "ledger-operator.demo", "app")
     # with certificates of one's own nobody but their owner knows their names
     storage, server = files("own certificates", tmp_path)
     assert (storage.allowed_peers, storage.admin_allowed_peers, server.allowed_peers) == (None, None, None)
