@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_protocol.messages.client import FeedData, FeedSuspended, MountResponse, MountState
 from waltz_protocol.types import ReqId
-from waltz_server.partition import feed
+from waltz_server.partition import awaited_reads, feed
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
@@ -328,7 +328,7 @@ def test_every_feed_gets_each_transaction_once_in_order(seed: int, records: int,
     """Random credits, slow channels, evictions, short reads, failing reads, lost sessions, interleaved
     commits."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feed, "FIRST_RETRY_SECONDS", 0.0)
+        patch.setattr(awaited_reads, "FIRST_RETRY_SECONDS", 0.0)
         asyncio.run(_random_feeds(seed, records, tiny_caches))
 
 

@@ -8,7 +8,7 @@ Model. A feed is always in exactly one place, as the feeds of headers are (`feed
 * `tip`: it has everything committed; the next commit is written to it directly,
 * the queue: it has something to get and its client can take it; the feeds get a block each, in turn,
 * `parked`: its client's write buffer is full; it comes back when that has drained,
-* `reading`: the cache has not got its next transaction; the range reader has been asked,
+* `reading`: the cache has not got its next transaction; the range reader has been asked (`awaited_reads`),
 * `dry`: its credit is used up; it comes back with more.
 
 Invariants
@@ -31,7 +31,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from waltz_protocol.backoff import Backoff
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frames.blocks import (
     LAST_BLOCK,
@@ -48,8 +47,8 @@ from waltz_protocol.messages.client import (
     BlockFeedRequest,
 )
 from waltz_protocol.types import ReqId
+from waltz_server.partition.awaited_reads import AwaitedReads
 from waltz_server.partition.client import Client
-from waltz_server.partition.feed import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
@@ -114,12 +113,10 @@ class BlockFeeds:
         self._tip: dict[BlockFeed, None] = {}
         self._queue: deque[BlockFeed] = deque()
         self._parked: dict[Client, list[BlockFeed]] = {}
-        self._reading: dict[int, list[BlockFeed]] = {}
+        self._reading = AwaitedReads[BlockFeed](reader, loop, self._place)
         self._dry: set[BlockFeed] = set()
         self._scheduled = False
         self._closed = False
-        self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
-        self._retry_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._of_client.values()))
@@ -192,11 +189,7 @@ class BlockFeeds:
         parked = self._parked.get(feed.client, [])
         if feed in parked:
             parked.remove(feed)
-        waiting = self._reading.get(feed.position + 1, [])
-        if feed in waiting:
-            waiting.remove(feed)
-            if not waiting:
-                del self._reading[feed.position + 1]
+        self._reading.discard(feed.position + 1, feed)
 
     # -- commits -------------------------------------------------------------------------------------------
 
@@ -299,7 +292,7 @@ class BlockFeeds:
         first = feed.position + 1
         if self._cache.get(first) is None:
             self._metrics.transaction_cache_miss.mark()
-            self._reading.setdefault(first, []).append(feed)
+            self._reading.add(first, feed)
             self._read(first, feed.client)
             return 1
         return self._send(feed, self._cached(first, self._end_of_slice(feed)))
@@ -366,33 +359,16 @@ class BlockFeeds:
     def delivered(self, first: int, end: int, records: Sequence[bytes]) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
         feeds get on even if the cache is too small to keep it."""
-        self._backoff.reset()
-        if not self._reading:
-            return
-        for position in [position for position in self._reading if first <= position < end]:
-            for feed in self._reading.pop(position):
-                part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
-                if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
-                    self._send(feed, part)
-                else:
-                    self._place(feed)
+        for position, feed in self._reading.delivered(first, end):
+            part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
+            if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
+                self._send(feed, part)
+            else:
+                self._place(feed)
 
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
-        if self._retry_timer is not None or self._closed:
-            return
-        if any(first <= position < end for position in self._reading):
-            self._retry_timer = self._loop.call_later(self._backoff.next_seconds(), self._retry)
-
-    def _retry(self) -> None:
-        self._retry_timer = None
-        reading, self._reading = self._reading, {}
-        for position, feeds in reading.items():
-            if all(self._reader.join(position, feed.client) for feed in feeds):
-                self._reading[position] = feeds
-            else:
-                for feed in feeds:
-                    self._place(feed)
+        self._reading.failed(first, end)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -405,12 +381,10 @@ class BlockFeeds:
     def close(self) -> None:
         """The partition leaves: the clients are informed, `FAILURES_PER_TURN` feeds in each turn."""
         self._closed = True
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-            self._retry_timer = None
+        self._reading.close()
         left = [feed for feeds in self._of_client.values() for feed in feeds.values()]
         self._of_client.clear()
-        self._tip, self._queue, self._parked, self._reading = {}, deque(), {}, {}
+        self._tip, self._queue, self._parked = {}, deque(), {}
         self._dry.clear()
         self._inform(left)
 

@@ -8,7 +8,7 @@ Model. A feed is always in exactly one place:
 * near-realtime or catch-up queue: it has something to get and its client can take it; every loop turn the
   near ones get a slice each, then a few of the far ones, one after another,
 * `parked`: its client's write buffer is full; it comes back when that has drained,
-* `reading`: the cache has not got its next transaction; the range reader has been asked.
+* `reading`: the cache has not got its next transaction; the range reader has been asked (`awaited_reads`).
 
 Invariants
 * A feed sends `position` + 1, + 2, ... without gap or repetition, never above the committed mark (safety D1).
@@ -22,7 +22,6 @@ Invariants
   the log. Clients of 0.13.2 repeat a ReqId only after its FEED_SUSPENDED. The catch-up of a mount is never
   moved.
 * What is committed is written once to a client, whatever number of its feeds wait for it at the tip.
-* A failing storage is asked again with growing pauses (13.19: the reference loops).
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from waltz_protocol.backoff import Backoff
 from waltz_protocol.frames.feed import FRAME_BYTES, feed_frames_for_version
+from waltz_server.partition.awaited_reads import AwaitedReads
 from waltz_server.partition.client import Client
 from waltz_server.partition.feed_cache import BLOCK_FRAMES, Frames, PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
@@ -42,8 +41,6 @@ from waltz_server.store.committed_mark import ReadableMark
 
 READ_AHEAD_RECORDS = 4096
 CATCH_UP_SLICES_PER_TURN = 8
-FIRST_RETRY_SECONDS = 0.1
-MAX_RETRY_SECONDS = 5.0
 MAX_FEEDS_PER_CLIENT = 100
 _NATIVE_VERSION = 4
 
@@ -84,14 +81,12 @@ class Feeds:
         self._near: deque[Feed] = deque()
         self._far: deque[Feed] = deque()
         self._parked: dict[Client, list[Feed]] = {}
-        self._reading: dict[int, list[Feed]] = {}
+        self._reading = AwaitedReads[Feed](reader, loop, self._place)
         self._of_client: dict[Client, list[Feed]] = {}
         self._ended: dict[Client, int] = {}
         """The last transaction of the feed that ended last, of clients that have not gone."""
         self._scheduled = False
         self._closed = False
-        self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
-        self._retry_timer: asyncio.TimerHandle | None = None
 
     def open(
         self,
@@ -122,18 +117,11 @@ class Feeds:
     def _move(self, feed: Feed, position: int, credit: int) -> None:
         """Continue from `position` instead. A feed in a queue or parked is placed anew when its turn
         comes."""
-        first = feed.position + 1
-        waiting = self._reading.get(first, [])
-        in_place = feed in self._tip or feed in waiting
-        feed.position, feed.credit = position, credit
-        if not in_place:
-            return
+        in_place = feed in self._tip or self._reading.discard(feed.position + 1, feed)
         self._tip.pop(feed, None)
-        if feed in waiting:
-            waiting.remove(feed)
-            if not waiting:
-                del self._reading[first]
-        self._place(feed)
+        feed.position, feed.credit = position, credit
+        if in_place:
+            self._place(feed)
 
     # -- commits -------------------------------------------------------------------------------------------
 
@@ -219,7 +207,7 @@ class Feeds:
         frames = self._cache.slice(first, wanted)
         if frames is None:
             self._metrics.feed_cache_miss.mark()
-            self._reading.setdefault(first, []).append(feed)
+            self._reading.add(first, feed)
             self._read(first, client)
             return
         self._send_slice(feed, frames)
@@ -263,42 +251,21 @@ class Feeds:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
         feeds get on even if the cache is too small to keep it. `end` is the end asked for, which may lie
         beyond."""
-        self._backoff.reset()
-        if not self._reading:
-            return
         view = memoryview(frames)
-        for position in [position for position in self._reading if first <= position < end]:
-            for feed in self._reading.pop(position):
-                if feed.client.closed or not feed.client.writable:
-                    self._place(feed)
-                    continue
-                part = view[(position - first) * FRAME_BYTES :]
-                if part:
-                    self._send_slice(feed, part)
-                else:
-                    self._place(feed)
+        for position, feed in self._reading.delivered(first, end):
+            part = view[(position - first) * FRAME_BYTES :]
+            if part and feed.client.writable and not feed.client.closed:
+                self._send_slice(feed, part)
+            else:
+                self._place(feed)
 
     def waits_in(self, first: int, end: int) -> bool:
         """Whether a feed waits for what is in a range that is being read."""
-        return any(first <= position < end for position in self._reading)
+        return self._reading.waits_in(first, end)
 
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
-        if self._retry_timer is not None or self._closed:
-            return
-        if any(first <= position < end for position in self._reading):
-            self._retry_timer = self._loop.call_later(self._backoff.next_seconds(), self._retry)
-
-    def _retry(self) -> None:
-        self._retry_timer = None
-        reading, self._reading = self._reading, {}
-        for position, feeds in reading.items():
-            # each of them joins, so that the range outlives the client that asked for it
-            if all(self._reader.join(position, feed.client) for feed in feeds):
-                self._reading[position] = feeds
-            else:
-                for feed in feeds:
-                    self._place(feed)
+        self._reading.failed(first, end)
 
     # -- bookkeeping ---------------------------------------------------------------------------------------
 
@@ -351,12 +318,8 @@ class Feeds:
         self._tip = {feed: None for feed in self._tip if feed.client is not client}
         self._near = deque(feed for feed in self._near if feed.client is not client)
         self._far = deque(feed for feed in self._far if feed.client is not client)
-        for position in list(self._reading):
-            kept = [feed for feed in self._reading[position] if feed.client is not client]
-            if kept:
-                self._reading[position] = kept
-            else:
-                del self._reading[position]
+        for feed in gone:
+            self._reading.discard(feed.position + 1, feed)
 
     def close(self) -> None:
         """The partition leaves: feeds end in silence (clients learn it from discovery)."""
@@ -365,7 +328,5 @@ class Feeds:
         self._of_client.clear()
         self._ended.clear()
         self._closed = True
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
-            self._retry_timer = None
-        self._tip, self._near, self._far, self._parked, self._reading = {}, deque(), deque(), {}, {}
+        self._reading.close()
+        self._tip, self._near, self._far, self._parked = {}, deque(), deque(), {}
