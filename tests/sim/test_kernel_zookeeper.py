@@ -317,7 +317,8 @@ def test_a_lagging_follower_answers_with_the_past_and_never_goes_back() -> None:
                     stale += int(data) < before
                     seen = int(data)
                     if seen < 99:
-                        await asyncio.wait_for(changed.wait(), 1.0)
+                        async with asyncio.timeout(1.0):
+                            await changed.wait()
 
             processes = [site.spawn("writer", write), site.spawn("reader", read)]
             for process in processes:

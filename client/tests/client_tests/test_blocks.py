@@ -270,7 +270,8 @@ async def test_from_now_on_is_the_moment_at_which_the_feed_was_made(newest: int)
         await client.append(partition=0, data=b"10")
         async with client.feed(0, after=None) as feed:
             log.partition().commit(b"11")
-            found = await asyncio.wait_for(anext(feed), 5)
+            async with asyncio.timeout(5):
+                found = await anext(feed)
         assert (found.transaction_id, found.data) == (11, b"11")
 
 

@@ -318,7 +318,8 @@ async def test_contexts_go_through_failures() -> None:
         log.partition().conflict_next(2)
         context = Once()
         await client.submit(context)
-        await asyncio.wait_for(context.ended.wait(), 5)
+        async with asyncio.timeout(5):
+            await context.ended.wait()
         assert context.attempts == 5
     assert log.partition().high_water_mark == 0
 

@@ -114,7 +114,8 @@ class SimSession(TreeOperations):
     async def wait_connected(self, timeout_seconds: float) -> bool:
         """Wait for the first session; False when it takes longer."""
         try:
-            await asyncio.wait_for(self._connected.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._connected.wait()
         except TimeoutError:
             return False
         return True

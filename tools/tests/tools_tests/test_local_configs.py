@@ -92,7 +92,8 @@ async def test_zookeeper_is_not_asked_in_the_moment_in_which_it_opens_its_port()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(TimeoutError):
-            early.append(await asyncio.wait_for(reader.read(4), 0.1))
+            async with asyncio.timeout(0.1):
+                early.append(await reader.read(4))
         assert await reader.readexactly(4) == b"srvr"
         writer.write(b"Zookeeper version: 3")
         writer.close()

@@ -41,7 +41,8 @@ class AdminLock:
             if await self._store.exists(self._paths.admin_lock, changed.set) is None:
                 continue
             try:
-                await asyncio.wait_for(changed.wait(), deadline - loop.time())
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
             except TimeoutError:
                 raise AdminLockBusyError(
                     f"another tool has held {self._paths.admin_lock} for {self._wait_seconds:g} s; nothing was changed"

@@ -119,7 +119,8 @@ class ServerAdminConnection(AdminRequests):
         answer = self._handler.expect(response_type)
         self._channel.send(frame)
         try:
-            return await asyncio.wait_for(answer, self._timeout_seconds)
+            async with asyncio.timeout(self._timeout_seconds):
+                return await answer
         except TimeoutError:
             raise UnreachableError(
                 f"server {self._endpoint} did not answer within {self._timeout_seconds:g} s"

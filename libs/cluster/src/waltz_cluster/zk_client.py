@@ -182,7 +182,8 @@ class KazooStore:
         """Connect, then start the heartbeat."""
         try:
             await self._loop.run_in_executor(None, lambda: self._client.start(timeout=timeout_seconds))
-            await asyncio.wait_for(self._connected.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._connected.wait()
         except (KazooTimeoutError, TimeoutError):
             hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
             problem = "" if self._handler.problem is None else f": {self._handler.problem}"

@@ -213,7 +213,8 @@ async def test_zookeeper_6_02_a_version_conflict_while_preferring_is_tried_again
         return None
 
     second.memory.fault = interfere
-    await asyncio.wait_for(second.joined.add_preferred({0, 1, 2}), 10)
+    async with asyncio.timeout(10):
+        await second.joined.add_preferred({0, 1, 2})
     assert conflicts == 3
     await until(lambda: set(second.partitions) >= {0, 1, 2})
     await until(lambda: len(first.partitions) == 1)

@@ -224,5 +224,6 @@ async def test_a_suspended_memory_store_fires_its_watches() -> None:
     fired = asyncio.Event()
     await store.get("/a", fired.set)
     store.suspend()
-    await asyncio.wait_for(fired.wait(), 1)
+    async with asyncio.timeout(1):
+        await fired.wait()
     await store.close()

@@ -121,7 +121,8 @@ async def test_ephemeral_znodes_go_with_the_session(new_session: NewSession, roo
     gone = asyncio.Event()
     await second.exists(f"{root}/e", gone.set)
     await first.close()
-    await asyncio.wait_for(gone.wait(), 10)
+    async with asyncio.timeout(10):
+        await gone.wait()
     assert await second.exists(f"{root}/e") is None
     assert await second.exists(root) is not None
 
@@ -180,12 +181,15 @@ async def test_watches_fire_once_on_the_loop(new_session: NewSession, root: str)
     await watcher.get_children(root, lambda: note("children", children))
     assert await watcher.exists(f"{root}/new", lambda: note("absent", absent)) is None
     await writer.set(root, b"1")
-    await asyncio.wait_for(data.wait(), 5)
+    async with asyncio.timeout(5):
+        await data.wait()
     assert fired == ["data"]
     await writer.set(root, b"2")
     await writer.create(f"{root}/new", None)
-    await asyncio.wait_for(children.wait(), 5)
-    await asyncio.wait_for(absent.wait(), 5)
+    async with asyncio.timeout(5):
+        await children.wait()
+    async with asyncio.timeout(5):
+        await absent.wait()
     await writer.create(f"{root}/another", None)
     await watcher.get(root)  # whatever was to come has come before this answer
     await asyncio.sleep(0)
@@ -201,7 +205,8 @@ async def test_watches_fire_on_deletion(new_session: NewSession, root: str) -> N
     await watcher.exists(root, events[2].set)
     await writer.delete(root)
     for event in events:
-        await asyncio.wait_for(event.wait(), 5)
+        async with asyncio.timeout(5):
+            await event.wait()
 
 
 async def test_a_transaction_fires_watches(new_session: NewSession, root: str) -> None:
@@ -217,8 +222,10 @@ async def test_a_transaction_fires_watches(new_session: NewSession, root: str) -
     assert not data.is_set()
     assert not children.is_set()
     await writer.transaction([SetOp(root, b"1"), CreateOp(f"{root}/a")])
-    await asyncio.wait_for(data.wait(), 5)
-    await asyncio.wait_for(children.wait(), 5)
+    async with asyncio.timeout(5):
+        await data.wait()
+    async with asyncio.timeout(5):
+        await children.wait()
 
 
 async def test_a_failed_read_leaves_no_watch(store: ZooKeeperStore, root: str) -> None:

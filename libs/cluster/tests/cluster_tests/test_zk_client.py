@@ -90,7 +90,8 @@ async def test_callbacks_run_on_the_loop_thread(zookeeper: EmbeddedZooKeeper, ro
         await store.create(root, None)
         await store.get(root, callback)
         await store.set(root, b"x")
-        await asyncio.wait_for(fired.wait(), 5)
+        async with asyncio.timeout(5):
+            await fired.wait()
     assert threads == {threading.get_ident()}
 
 
@@ -105,7 +106,8 @@ async def test_a_restart_is_survived_with_the_session_and_its_znodes(
         fired = asyncio.Event()
         await store.get("/e", fired.set)
         await asyncio.to_thread(own_zookeeper.kill)
-        await asyncio.wait_for(fired.wait(), 10)  # a watch on a lost connection fires
+        async with asyncio.timeout(10):  # a watch on a lost connection fires
+            await fired.wait()
         await until(lambda: store.state is SessionState.SUSPENDED)
         with pytest.raises(ConnectionLostError):
             await store.set("/e", b"y")

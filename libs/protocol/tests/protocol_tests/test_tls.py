@@ -337,7 +337,8 @@ async def test_plaintext_on_a_tls_port_is_closed(caplog: pytest.LogCaptureFixtur
         reader, writer = await asyncio.open_connection(HOST, listener.port)
         writer.write(b"\x48\x00\x00\x00\x00\x00\x00" * 3)
         try:
-            await asyncio.wait_for(reader.read(), 10)
+            async with asyncio.timeout(10):
+                await reader.read()
         except ConnectionError:
             pass
         writer.close()

@@ -31,6 +31,7 @@ async def test_files_are_compared_while_nobody_connects(monkeypatch: pytest.Monk
     monkeypatch.setattr(context, "refresh", compared.set)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(follow(context))
-        await asyncio.wait_for(compared.wait(), 10)
+        async with asyncio.timeout(10):
+            await compared.wait()
         task.cancel()
     await follow(None)

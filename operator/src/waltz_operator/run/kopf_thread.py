@@ -106,7 +106,8 @@ class Watcher:
     async def __aexit__(self, *_: object) -> None:
         self._stop.set()
         try:
-            await asyncio.wait_for(self.ended.wait(), STOP_SECONDS)
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.ended.wait()
         except TimeoutError:
             _log.warning("kopf did not end within %g s", STOP_SECONDS)
             return

@@ -183,7 +183,8 @@ async def test_a_write_is_refused_that_might_outlive_it() -> None:
             lease.check()
         await asyncio.sleep(TIMES.write_seconds)
         assert not holding(lease)
-        await asyncio.wait_for(lease.lost.wait(), CALL_SECONDS)
+        async with asyncio.timeout(CALL_SECONDS):
+            await lease.lost.wait()
         road.next_trip = Trip
         await asyncio.sleep(60)
         assert not holding(lease), "what was lost was taken again"

@@ -364,7 +364,8 @@ async def test_a_store_that_asks_can_be_closed_and_gets_other_replicas() -> None
         await until(lambda: other.store.state is StoreState.NO_QUORUM)
         other.store.close()
         assert other.task is not None
-        await asyncio.wait_for(other.task, 5)
+        async with asyncio.timeout(5):
+            await other.task
 
 
 async def test_a_wait_of_which_a_rounding_error_is_left_lets_the_clock_advance() -> None:

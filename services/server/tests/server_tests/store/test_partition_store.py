@@ -71,7 +71,8 @@ async def test_close_ends_run_cleanly() -> None:
         await server.opened()
         server.store.close()
         assert server.task is not None
-        await asyncio.wait_for(server.task, 5)
+        async with asyncio.timeout(5):
+            await server.task
         assert server.store.state is StoreState.CLOSED
         with pytest.raises(StoreNotOpenError):
             server.store.append(entries(1))

@@ -108,7 +108,8 @@ async def test_a_store_can_be_closed_while_it_recovers() -> None:
         await until(lambda: server.store.state is StoreState.NO_QUORUM)
         server.store.close()
         assert server.task is not None
-        await asyncio.wait_for(server.task, 5)
+        async with asyncio.timeout(5):
+            await server.task
         assert server.store.state is StoreState.CLOSED
 
 
