@@ -42,7 +42,7 @@ def lamps(id: str, quantity: int = 1) -> Pieces:
 
 
 class Instance:
-    """One instance of the service, without HTTP and without a clock that ticks by itself."""
+    """One instance of the service, without HTTP and without a clock that ticks on its own."""
 
     def __init__(self, log: InProcessLog, database: Path, *, deadline_seconds: float = 10.0) -> None:
         self.log = log

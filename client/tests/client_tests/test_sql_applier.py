@@ -57,7 +57,7 @@ async def test_transactions_and_the_mark_are_applied_together(engine: sa.Engine,
 async def test_client_server_13_36_applying_before_the_mark_was_read(
     engine: sa.Engine, applying: Applying
 ) -> None:
-    """Nobody has asked for the mark, there is not even a row: apply finds it out by itself."""
+    """Nobody has asked for the mark, there is not even a row: apply finds it out on its own."""
     async with applying(record) as applier:
         assert await applier.apply(transactions(0, 0)) == 0
     async with applying(record) as applier:  # as after a restart, delivered from the beginning

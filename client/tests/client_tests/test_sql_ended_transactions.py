@@ -163,7 +163,7 @@ async def test_a_statement_that_commits_by_itself(
         applying(apply, on_application_error=on_error) as applier,
         asyncio.timeout(20),
     ):
-        with pytest.raises(SqlApplyError, match=r"UsageError: .* commits by itself"):
+        with pytest.raises(SqlApplyError, match=r"UsageError: .* commits on its own"):
             await applier.apply(transactions(0, 2))
         with engine.connect() as connection:
             assert not connection.execute(sa.select(applier.tables.dead_letters)).all()

@@ -46,7 +46,7 @@ def kept(
     `damaged`: partitions in whose files a bit was changed, or a write was lost, behind the node's back. When
     the power went as well (`dark`) its effect cannot always be distinguished from a torn tail; nor when a
     sync had failed (`failed`: partitions that were out of service), for that may drop the mark of the side
-    file, which is not synced by itself. Else the last record at least is known.
+    file, which is not synced on its own. Else the last record at least is known.
     """
     found = []
     for partition_id, old in before.items():

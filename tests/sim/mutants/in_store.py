@@ -300,7 +300,7 @@ STORE_MUTANTS = (
         ),
         expected=_CUT_AND_NUMBERED_AGAIN,
         how="The metadata of a partition is restored from a copy of an earlier session: session ids are given out twice, and who took "
-        "part in the last one counts as one that dropped out before. Two checks see it, each by itself: both are left out.",
+        "part in the last one counts as one that dropped out before. Two checks see it, each on its own: both are left out.",
         profile="older-copy",
         found_at=0,
     ),

@@ -42,7 +42,7 @@ def reportable(error: BaseException) -> Exception:
     """What a callback raised, as an error to report. Raised again when it is the cancellation of this very
     task.
 
-    A callback can raise CancelledError by itself, say by awaiting a task of its own that was cancelled: an
+    A callback can raise CancelledError on its own, say by awaiting a task of its own that was cancelled: an
     error like any other.
     """
     if isinstance(error, Exception):

@@ -176,7 +176,7 @@ class SqlApplier:
 
         What the database has already is skipped. Safe to repeat after any error and any crash. Raises
         SqlApplyError, DatabaseUnavailableError, HighWaterMarkMovedError: nothing of the transaction named and
-        of later ones was applied. Cancelling it leaves the database transaction under way to end by itself;
+        of later ones was applied. Cancelling it leaves the database transaction under way to end on its own;
         the mark says whether it did.
         """
         if not transactions:

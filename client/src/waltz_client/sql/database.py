@@ -34,7 +34,7 @@ SAVEPOINT = "waltz_apply"
 
 _ENDED = (
     "apply has swallowed an error of the database that ended the database transaction (let such errors out, or put the "
-    "statement that may fail into a savepoint: with connection.begin_nested()), or it has run a statement that commits by itself"
+    "statement that may fail into a savepoint: with connection.begin_nested()), or it has run a statement that commits on its own"
 )
 
 

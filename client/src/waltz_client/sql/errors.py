@@ -16,7 +16,7 @@ def _first_line(error: BaseException) -> str:
 
 class SqlApplyError(StopApplyingError):
     """The application's `apply` raised, or the database refused; that error is `__cause__`. Nothing of
-    the transaction is in the database, unless a statement of `apply` committed by itself."""
+    the transaction is in the database, unless a statement of `apply` committed on its own."""
 
     def __init__(self, partition_id: int, transaction_id: int | None, error: BaseException) -> None:
         super().__init__(

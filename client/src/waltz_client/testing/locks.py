@@ -43,7 +43,7 @@ class TableLocks:
 
 
 class ExactLocks:
-    """A table that keeps every lock by itself."""
+    """A table that keeps every lock on its own."""
 
     def __init__(self, high_water_mark: int) -> None:
         self._initial = high_water_mark

@@ -378,7 +378,9 @@ class ClusterManager:
             }
             if server_id not in others:
                 return server_id
-            _log.warning("server id %d is in use: the counter of ids was put back", server_id)
+            _log.warning(
+                "server id %d is in use: the counter of ids was restored from an older copy", server_id
+            )
 
     async def change_preferred(
         self,

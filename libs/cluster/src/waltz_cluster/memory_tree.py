@@ -20,7 +20,7 @@ class Watcher(Protocol):
     """Who set a watch."""
 
     def deliver_watch(self, watch: OneShotWatch) -> None:
-        """The watch has been triggered; the server knows it no more."""
+        """The watch has been triggered; the server no longer knows it."""
         ...
 
 

@@ -8,7 +8,7 @@ nothing,
 1. no node has written down a session later than the one that ZooKeeper holds, and
 2. no node holds records of a session of which ZooKeeper knows nothing.
 
-What contradicts this was once in ZooKeeper and is not there now: its data were put back from an older copy.
+What contradicts this was once in ZooKeeper and is not there now: its data were restored from an older copy.
 The evidence is on the nodes' disks, so it lasts until somebody settles it.
 """
 

@@ -1,6 +1,6 @@
 """One suite for all stores: whatever the in-memory one and the simulated one do, real ZooKeeper does too.
 
-The simulator runs the cases of this file by itself (`tests/sim`), so they use nothing but their arguments.
+The simulator runs the cases of this file on its own (`tests/sim`), so they use nothing but their arguments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Structural OpenAPI schemas, as CustomResourceDefinitions want them, from the models. Pure.
 
 Differences to the JSON schema of pydantic: nothing is referenced, optional is not null but absent, no titles,
-and no `additionalProperties: false` (the API server drops or refuses unknown fields by itself). Defaults of
+and no `additionalProperties: false` (the API server drops or refuses unknown fields on its own). Defaults of
 the specification are the API server's defaults too and end the description of their field.
 """
 

@@ -201,7 +201,7 @@ def check_pod_template(path: str, template: PodTemplate) -> Iterable[Problem]:
 
 
 def validate_migration(spec: WaltzMigrationSpec) -> list[Problem]:
-    """Everything that is wrong with a migration by itself; what its cluster has to do with it the planner
+    """Everything that is wrong with a migration on its own; what its cluster has to do with it the planner
     says."""
     found = []
     if [spec.move, spec.drain, spec.replace, spec.rebalance].count(None) != 3:

@@ -1,7 +1,7 @@
 """Storage nodes and their partitions: seeding, keeping ZooKeeper and nodes equal, letting nodes go. Pure.
 
 A node whose disk is empty although its replica took part in a session is never assigned its partitions again
-by itself: that would turn a lost disk into a voter (safety rule A1). It is reported, and a WaltzMigration
+on its own: that would turn a lost disk into a voter (safety rule A1). It is reported, and a WaltzMigration
 with `replace` refills it.
 """
 

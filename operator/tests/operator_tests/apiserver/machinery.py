@@ -191,7 +191,7 @@ class Machinery:
         return changed
 
     async def _stateful_sets(self) -> bool:
-        """One pod each; never replaced by itself (OnDelete)."""
+        """One pod each; never replaced on its own (OnDelete)."""
         pods = {pod["metadata"]["name"]: pod for pod in await self._kube.look(kinds.POD)}
         changed = False
         for one in await self._kube.look(kinds.STATEFUL_SET):

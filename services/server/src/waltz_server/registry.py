@@ -2,7 +2,7 @@
 
 Owner of the set: the event loop; `adopt` is the only writer and is called with what the cluster manager says
 (ZooKeeper layout, adoption). Each owned partition has one supervisor task that runs one `Partition` object
-after another: when one ends by itself (a fault, a store that gave up) a new one starts over with a recovery
+after another: when one ends on its own (a fault, a store that gave up) a new one starts over with a recovery
 (weakness 13.12).
 
 What the protocol lacks, and how clients learn it anyway

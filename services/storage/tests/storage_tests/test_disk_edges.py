@@ -198,7 +198,7 @@ def test_two_files_that_start_with_the_same_record_are_damage() -> None:
     manager.close()
 
 
-# ---- a segment by itself
+# ---- a segment on its own
 
 
 def test_a_name_that_holds_something_is_never_made_again() -> None:

@@ -80,7 +80,7 @@ async def mistake(values: dict[str, object]) -> str:
 
 
 def run_process(config: str) -> tuple[int, str]:
-    """Exit code and standard error of a real process that is expected to end by itself."""
+    """Exit code and standard error of a real process that is expected to end on its own."""
     command = [sys.executable, "-m", "waltz_storage", config]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stderr

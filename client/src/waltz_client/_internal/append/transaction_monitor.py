@@ -9,7 +9,7 @@ Before version 5 appends are never acknowledged. What became of one follows from
 * **flush response(r, h)** takes effect only when the feed has reached h: then everything up to and including
   r failed. Lock failures and flush responses are written by other hands than the feed and may overtake it;
   without this deferral a committed append would be called failed and be written twice by a retry.
-* A disconnection by itself decides nothing.
+* A disconnection on its own decides nothing.
 * **an answer** of version 5 that refuses takes effect at once, but for a lock conflict, which is deferred as
   a lock failure is; one that says *committed* leaves it to the feed, unless the feed has skipped that id.
 

@@ -29,7 +29,7 @@ def leaving(channel: Closing, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def gone(channel: Closing) -> None:
-    """Its transport is no more."""
+    """Its transport has gone."""
     _leaving.pop(channel, None)
 
 

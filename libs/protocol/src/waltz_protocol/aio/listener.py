@@ -312,7 +312,7 @@ def _shut(sock: socket.socket, _reason: str) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it has ended by itself
+        pass  # it has ended on its own
 
 
 def _tls_problem(error: OSError) -> str | None:

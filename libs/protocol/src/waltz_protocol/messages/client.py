@@ -284,7 +284,7 @@ class AddPreferredPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionRequest:
-    """Ask the server to prefer these partitions no more."""
+    """Ask the server to prefer these partitions no longer."""
 
     TYPE: ClassVar[int] = 19
     SINCE: ClassVar[int] = 2

@@ -180,7 +180,7 @@ MUTANTS = {
         "never verified",
     ),
     "empty_disk_becomes_a_member": Planted(
-        "A1: a lost disk is never assigned again by itself",
+        "A1: a lost disk is never assigned again on its own",
         "replace a lost disk",
         (
             (

@@ -1,4 +1,4 @@
-"""What happens by itself: pods come and go, servers start store sessions and append, copy jobs run, nodes
+"""What happens on its own: pods come and go, servers start store sessions and append, copy jobs run, nodes
 crash, disks are lost."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One owned partition: what its clients ask of it, tied to its store.
 
 Client-server protocol, server behaviour. A `Partition` lives from the moment the assignment names this server
-until it no longer does, or until its store ends by itself; then the registry makes a new one (weakness 13.12:
-the reference keeps a dead object that swallows everything). Owner of all its state: the event loop; `run`
-owns its tasks: the store, the confirmation of mounts and flushes, and the reads.
+until it no longer does, or until its store ends on its own; then the registry makes a new one (weakness
+13.12: the reference keeps a dead object that swallows everything). Owner of all its state: the event loop;
+`run` owns its tasks: the store, the confirmation of mounts and flushes, and the reads.
 
 Invariants
 * The committed mark is one object with one writer, this class; what sends to clients reads that object.
@@ -235,7 +235,7 @@ class Partition:
     # -- life ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until `close` or cancellation. Raises when the store ends or fails by itself."""
+        """Serve until `close` or cancellation. Raises when the store ends or fails on its own."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 helpers = [

@@ -40,7 +40,7 @@ async def test_storage_7_20_two_of_three_hang_and_nobody_appends() -> None:
         assert states == {"a:1": "does not answer", "b:1": "does not answer", "c:1": ""}
         await asyncio.sleep(600)
         assert server.store.problem.startswith("no_quorum: 1 of 3 replicas, 2 needed")
-        # One comes back: by itself, in the same session.
+        # One comes back: on its own, in the same session.
         cluster.nodes["b:1"].answers = True
         await asyncio.sleep(NOTICED_SECONDS)
         assert server.store.problem == ""

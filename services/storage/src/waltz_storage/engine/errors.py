@@ -43,7 +43,7 @@ class DiskWriteError(StorageError):
 
 
 class DiskFullError(DiskWriteError):
-    """The disk has no room for this, or only the reserve; nothing was written. Goes by itself when there is
+    """The disk has no room for this, or only the reserve; nothing was written. Ends on its own when there is
     room."""
 
 

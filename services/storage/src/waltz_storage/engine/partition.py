@@ -8,7 +8,7 @@ Invariants:
 * `max_txid` covers synced records only; nothing else is ever shown (C1).
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
 * A full disk changes nothing (`free_space`): what is refused for want of space leaves no trace, also in the
-  marks, and the partition continues by itself when there is room. Only a *sync* that finds none counts as
+  marks, and the partition continues on its own when there is room. Only a *sync* that finds none counts as
   failed.
 * After a failed sync the partition is `failed`: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
