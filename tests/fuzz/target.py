@@ -19,6 +19,7 @@ NAMES = (
     "storage_messages",
     "admin_messages",
     "append_frame",
+    "append_batch",
     "feed_frame",
     "storage_frame",
     "frame_splitter",

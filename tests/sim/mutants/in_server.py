@@ -43,8 +43,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/append.py",
-                "marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra)",
-                "marked.isdisjoint(write) and marked.isdisjoint(extra)",
+                "self._marked.isdisjoint, append[3:6]))",
+                "self._marked.isdisjoint, (append[3], append[5])))",
             ),
         ),
         expected=("serializable", "linearizable", "lost"),
@@ -150,7 +150,7 @@ SERVER_MUTANTS = (
             Edit(
                 f"{_PARTITION}/append.py",
                 "        self.handed += len(batch)\n        return True\n",
-                "        self.handed += len(batch)\n        for entry in batch:\n            self._outcomes.committed(item_of(entry), entry.transaction_id)\n        return True\n",
+                "        self.handed += len(batch)\n        self._outcomes.committed(batch, now)\n        return True\n",
             ),
         ),
         expected=("unhandled",),

@@ -13,6 +13,7 @@ from waltz_protocol.frames.append import Append, encode_append
 from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_batch, encode_repeated
 from waltz_protocol.types import ReqId
 from waltz_server.connection import APPENDS_PER_STEP, ClientConnection
+from waltz_server.partition import append_outcomes
 from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
@@ -244,17 +245,52 @@ async def test_safety_e6_another_append_under_a_pending_request_id_is_not_taken_
         first = make_append(rig.req_id(client), data=b"one")
         other = make_append(ReqId.unpack(first.req_id), data=b"another")
         rig.partition.append(client, first)
-        rig.partition.append(client, other)
         _again(rig, client, other)
         await rig.turns()
         rig.store.commit_next()
         await rig.turns()
-        assert [one.verdict for one in client.answered()] == [
-            Verdict.REQUEST_ID_IN_USE,
-            Verdict.REQUEST_ID_IN_USE,
-            Verdict.COMMITTED,
-        ]
+        assert [one.verdict for one in client.answered()] == [Verdict.REQUEST_ID_IN_USE, Verdict.COMMITTED]
         assert len(rig.store.log) == 1
+
+
+async def test_safety_e6_copies_are_answered_however_long_their_first_one_is_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_outcomes, "INDEX_SECONDS", -1.0)
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        rig.append(two)
+        append = make_append(rig.req_id(one))
+        rig.partition.append(one, append)
+        await rig.turns()
+        _again(rig, one, append)
+        rig.store.commit_next(1)
+        await rig.turns()
+        assert one.answered() == []
+        _again(rig, one, append)
+        rig.store.commit_next()
+        await rig.turns()
+        assert _verdicts(one) == [(Verdict.COMMITTED, ReqId.unpack(append.req_id).seq_num, 1, 1)] * 3
+        _again(rig, one, append)
+        await rig.turns(30)
+        assert len(one.answered()) == 4
+        assert len(rig.store.log) == 2
+
+
+async def test_appends_of_several_clients_are_answered_in_runs_of_each() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        old = FakeClient(3, version=4)
+        await rig.mount(old)
+        sent = [rig.append(client).seq_num for client in (one, one, old, two, two, one)]
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert _verdicts(one) == [
+            (Verdict.COMMITTED, sent[0], 0, 2),
+            (Verdict.COMMITTED, sent[5], 5, 1),
+        ]
+        assert _verdicts(two) == [(Verdict.COMMITTED, sent[3], 3, 2)]
 
 
 async def test_copies_of_a_pending_append_are_bounded() -> None:

@@ -90,6 +90,8 @@ class AppendWindow:
         )
         self.numbers_moved = False  # request ids count on from elsewhere, and no mount has said so yet
         self._shares_id = False
+        self._skipped = False
+        """The feed has left out a part of the log that an append may be in."""
         self._flushes = 0
         """Without an answer."""
         self._stale_flushes = 0
@@ -229,6 +231,8 @@ class AppendWindow:
         monitor, generation, seq_num = self.monitor, answer.generation, answer.seq_num
         monitor.high_water_mark = received
         if answer.verdict is Verdict.COMMITTED:
+            if not self._skipped:
+                return False  # the feed says so too, with nothing left out
             # What is ahead of the feed waits for it, as its caller's next view does.
             for offset in range(min(answer.appends, received - answer.number + 1)):
                 number = (seq_num + offset + 2**31) % 2**32 - 2**31
@@ -256,7 +260,7 @@ class AppendWindow:
         from now on, because it may come to be in what is skipped."""
         for entry in self.monitor.pending_entries():
             if isinstance(entry, PendingAppend) and entry.searched is None:
-                entry.searched = received
+                entry.searched, self._skipped = received, True
 
     def send_again(self, session: AppendConnection, received: int) -> None:
         """The partition is mounted on a connection of version 5: what was sent before and has no outcome is

@@ -23,8 +23,9 @@ APPEND_ANSWERS_TYPE = 65
 REPEATED_APPEND_TYPE = 66
 
 MAX_BATCH_APPENDS = 4096
-BATCH_BYTES = 256 * 1024
-"""Our clients put no more into a batch; a larger append goes alone."""
+BATCH_BYTES = 16 * 1024
+"""Our clients put no more into a batch; a larger append goes alone. It is what a TLS record carries: a server
+works on each batch as it arrives, and needs no larger buffer to put one together."""
 
 _MAGIC = Magic.CLIENT
 _HEADER = struct.Struct(">bhi")

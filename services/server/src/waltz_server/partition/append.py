@@ -61,8 +61,10 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker, MarkerSink
 from waltz_server.partition.queued_append import (
+    Again,
     AppendBounds,
     QueuedAppend,
+    back_in_the_queue,
     item_of,
     lock_count,
     size_of,
@@ -129,6 +131,7 @@ class AppendQueue:
         self._waits = AppendWaits(self._queue, store, outcomes, loop, self._take_off)
         self._in_flight: deque[QueuedAppend] = deque()
         contention.follow(self._lines, self._in_flight)
+        outcomes.follow(lambda: (*self._queue, *self._lines.everybody(), *self._in_flight))
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -138,24 +141,24 @@ class AppendQueue:
 
     def add(self, mount: Mount, append: Append, repeated: Repeated | None = None) -> None:
         """Enqueue an append that is valid now, unless the queue is full."""
-        size, client = size_of(append), mount.client
-        if client.answers is not None and self._outcomes.joins(client, append):
+        size = size_of(append)
+        if repeated is not None and self._outcomes.joins(mount.client, append):
             return
         if self.queued >= self._bounds.max_count or (
             self._queued_bytes + size > self._bounds.max_bytes and self.queued > 0
         ):
             self._metrics.append_dropped_full.inc()
-            refuse(client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
+            refuse(mount.client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
             return
         if not self._scheduled:
             self._turn_time = self._loop.time()
             self.schedule()
         self._arrivals += 1
-        item = QueuedAppend(mount, append, self._turn_time, self._arrivals, repeated=repeated)
+        item = QueuedAppend(mount, append, self._turn_time, self._arrivals, repeated and Again(repeated))
         self._queue.append(item)
         if not self._open:
             self._waits.begin()
-        if client.answers is not None:
+        if self._outcomes.index is not None:
             self._outcomes.begins(item)
         self.queued += 1
         self._queued_bytes += size
@@ -234,7 +237,7 @@ class AppendQueue:
                 continue
             if not batch and not self._can_append():
                 break
-            if waiter is None and (marked or lines.waiting or head.repeated) and self._lines_up(head):
+            if waiter is None and (marked or lines.waiting or head.again) and self._lines_up(head):
                 queue.popleft()
                 done += 1
                 continue
@@ -281,7 +284,7 @@ class AppendQueue:
         """Whether the head of the queue has to wait in lines, which it joins."""
         append, lines = item.append, self._lines
         _, _, _, write, read, extra, _ = append
-        held = item.repeated is not None and item.found is None
+        held = item.searched_for
         if held:
             begin_search(item, self._repeats, self._lines, self.schedule)
         if append.__class__ is not Append:
@@ -297,7 +300,8 @@ class AppendQueue:
             self._lock_turns.came(item.mount)
             self._contention.lines_up(locks, self._marked)
         waiter = lines.join(item, client_id, locks, held=held)
-        item.waiter = waiter if held else None
+        if held and item.again is not None:
+            item.again.waiter = waiter
         return True
 
     def forget(self, client: Client) -> None:
@@ -313,9 +317,7 @@ class AppendQueue:
 
     def _is_marked(self, append: Append) -> bool:
         """Whether an append in flight writes or appends one of these locks."""
-        _, _, _, write, read, extra, _ = append
-        marked = self._marked
-        return not (marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra))
+        return not all(map(self._marked.isdisjoint, append[3:6]))
 
     def _admit(self, item: QueuedAppend, batch: list[AppendEntry]) -> bool:
         """Check one append, none of whose few locks is marked; False = it has to wait."""
@@ -328,12 +330,13 @@ class AppendQueue:
             self._metrics.append_dropped_fenced.inc()
             self._outcomes.refused(item, Verdict.NOT_MOUNTED)
             return True
-        if item.repeated is not None:
-            if item.found is None:
+        again = item.again
+        if again is not None and again.repeated is not None:
+            if again.found is None:
                 return False
-            if self._outcomes.known(item, item.found):
+            if self._outcomes.known(item, again.found):
                 return True
-            generation = item.repeated.generation
+            generation = again.repeated.generation
         if write or read or extra:
             if append.__class__ is Append:
                 conflict = locks.estimate(write, read)
@@ -392,9 +395,7 @@ class AppendQueue:
                 head.check = None  # others are before it now
             waited = self._lines.dissolve()
             waited += [self._put_back(item_of(entry)) for entry in batch]
-            for one in sorted(waited, key=lambda one: -one.number):
-                one.waiter = None
-                self._queue.appendleft(one)
+            self._queue.extendleft(back_in_the_queue(waited))
             return False
         self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
         self.handed += len(batch)
@@ -449,8 +450,6 @@ class AppendQueue:
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
-            if item.mount.client.answers is not None:
-                self._outcomes.committed(item, entry.transaction_id)
             if item.marked and locks is not None:
                 slots: Iterable[int]
                 if item.check is None:
@@ -468,6 +467,7 @@ class AppendQueue:
             self._metrics.stored(now, arrived_at, handed_at, same)
             arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
         self._metrics.stored(now, arrived_at, handed_at, same)
+        self._outcomes.committed(entries, now)
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

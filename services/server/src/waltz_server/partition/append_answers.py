@@ -28,8 +28,8 @@ class AppendAnswers:
         """Of the last answers, all committed, not in the list yet: generation, partition, sequence number,
         transaction id, count."""
 
-    def committed(self, req_id: bytes, transaction_id: int) -> None:
-        """Durable on a quorum, and in the log at this id."""
+    def committed(self, req_id: bytes, transaction_id: int, appends: int = 1) -> None:
+        """Durable on a quorum, and in the log at this id; so are the next `appends` - 1."""
         generation, partition_id, seq_num = _GENERATION_PARTITION_SEQ_NUM(req_id)
         run = self._run
         if run:
@@ -40,10 +40,10 @@ class AppendAnswers:
                 and partition_id == run[1]
                 and generation == run[0]
             ):
-                run[4] = count + 1
+                run[4] = count + appends
                 return
         self._end_run()
-        self._run = [generation, partition_id, seq_num, transaction_id, 1]
+        self._run = [generation, partition_id, seq_num, transaction_id, appends]
 
     def refused(self, req_id: bytes, verdict: Verdict, number: int = -1, text: str | None = None) -> None:
         """Any other end."""

@@ -9,7 +9,8 @@ Owner: the append queue of one partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from waltz_protocol.frames.append import Append
@@ -17,14 +18,18 @@ from waltz_protocol.frames.append_batch import Verdict
 from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockTable
 from waltz_protocol.types import ReqId
-from waltz_server.partition.client import Client
+from waltz_server.partition.client import Answers, Client
 from waltz_server.partition.lock_lines import LockLines
 from waltz_server.partition.pending_answers import Marker
-from waltz_server.partition.queued_append import Found, QueuedAppend
+from waltz_server.partition.queued_append import Again, Found, QueuedAppend, item_of
 from waltz_server.partition.repeats import RepeatSearch
+from waltz_server.store.api import AppendEntry
 
 OVERLOADED_WAIT_MS = 50
 """What an append is asked to wait that found the queue full, which is worked off in about this time."""
+INDEX_SECONDS = 5.0
+"""After the last append that was sent again. To find its copies among all that are pending, these are put
+into a dictionary at the first one; otherwise no append costs an entry."""
 MAX_COPIES = 16
 """Of one append that wait for its end with it. Our clients send none while an earlier one may be pending."""
 
@@ -42,18 +47,19 @@ def begin_search(
     item: QueuedAppend, repeats: RepeatSearch, lines: LockLines[Any], on_end: Callable[[], None]
 ) -> None:
     """Find out whether it is in the log, once; it waits in lines meanwhile, or at the head of the queue."""
-    if item.searching or item.repeated is None:
+    again = item.again
+    if again is None or again.searching or again.repeated is None:
         return
-    item.searching = True
+    again.searching = True
 
     def ended(found: Found) -> None:
-        item.found = found
-        if item.waiter is not None:
-            lines.release(item.waiter)
-            item.waiter = None
+        again.found = found
+        if again.waiter is not None:
+            lines.release(again.waiter)
+            again.waiter = None
         on_end()
 
-    repeats.search(item.append, item.repeated.searched, ended)
+    repeats.search(item.append, again.repeated.searched, ended)
 
 
 class AppendOutcomes:
@@ -62,45 +68,90 @@ class AppendOutcomes:
 
     def __init__(self, author: Callable[[int], int | None]) -> None:
         self._author = author
-        self._pending: dict[bytes, QueuedAppend] = {}
-        """Of version 5, by ReqId: without an end. Invariant: at most one of a ReqId is in the queue, in lines
-        or in flight."""
+        self.index: dict[bytes, QueuedAppend] | None = None
+        """While appends are sent again: all that have no end yet, by ReqId. Invariant: of a repeated append
+        at most one is in the queue, in lines or in flight."""
+        self._used_at = 0.0
+        self._pending: Callable[[], Iterable[QueuedAppend | Marker]] = tuple
+
+    def follow(self, pending: Callable[[], Iterable[QueuedAppend | Marker]]) -> None:
+        """`pending` gives all that are in the queue, in lines or in flight."""
+        self._pending = pending
 
     def joins(self, client: Client, append: Append) -> bool:
-        """Whether one is pending under its ReqId: a copy joins it, anything else is refused."""
-        first = self._pending.get(append.req_id)
+        """Whether what is sent again has one that is pending under its ReqId: a copy joins it, anything else
+        is refused."""
+        self._used_at = asyncio.get_running_loop().time()
+        index = self.index
+        if index is None:
+            index = self.index = {
+                one.append.req_id: one
+                for one in self._pending()
+                if isinstance(one, QueuedAppend) and not one.resolved
+            }
+        first = index.get(append.req_id)
         if first is None:
             return False
+        again = first.again
+        if again is None:
+            again = first.again = Again()
         if first.append.tail != append.tail:
             refuse(client, append.req_id, Verdict.REQUEST_ID_IN_USE)
-        elif len(first.copies) >= MAX_COPIES:
+        elif len(again.copies) >= MAX_COPIES:
             refuse(client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
         else:
-            first.copies = (*first.copies, client)
+            again.copies = (*again.copies, client)
         return True
 
     def begins(self, item: QueuedAppend) -> None:
-        """It is in the queue; of version 5."""
-        self._pending[item.append.req_id] = item
+        """It is in the queue, and there is an index."""
+        if self.index is not None:
+            self.index[item.append.req_id] = item
 
-    def committed(self, item: QueuedAppend, transaction_id: int) -> None:
-        """Durable on a quorum; of version 5."""
-        req_id, pending = item.append.req_id, self._pending
-        if pending.get(req_id) is item:
-            del pending[req_id]
-        answers = item.mount.client.answers
-        if answers is not None:
-            answers.committed(req_id, transaction_id)
-        for client in item.copies:
-            if client.answers is not None:
-                client.answers.committed(req_id, transaction_id)
+    def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
+        """Durable on a quorum. Of version 5 those that follow each other are answered together."""
+        if self.index is not None:
+            self._ended(entries, now, self.index)
+        run: Answers | None = None
+        first, first_txid, count, expected = b"", -1, 0, -1
+        for entry in entries:
+            answers = item_of(entry).mount.client.answers
+            if answers is None:
+                continue
+            number = int.from_bytes(entry.req_id)  # one more for the next sequence number
+            if number == expected and answers is run and entry.transaction_id == first_txid + count:
+                count += 1
+                expected += 1
+                continue
+            if run is not None:
+                run.committed(first, first_txid, count)
+            run, first, first_txid, count, expected = (
+                answers, entry.req_id, entry.transaction_id, 1, number + 1
+            )  # fmt: skip
+        if run is not None:
+            run.committed(first, first_txid, count)
+
+    def _ended(self, entries: Sequence[AppendEntry], now: float, index: dict[bytes, QueuedAppend]) -> None:
+        """What else a commit ends while there is an index, which is no longer needed after a while."""
+        for entry in entries:
+            item = item_of(entry)
+            self._ends(item)
+            if item.again is not None:
+                for client in item.again.copies:
+                    if client.answers is not None:
+                        client.answers.committed(entry.req_id, entry.transaction_id)
+        if now - self._used_at > INDEX_SECONDS and not any(item.again for item in index.values()):
+            self.index = None
 
     def known(self, item: QueuedAppend, found: Found) -> bool:
         """Whether the search has ended it: it is in the log, or refused."""
         if found.refusal is not None:
             self.refused(item, found.refusal, found.number)
         elif found.transaction_id >= 0:
-            self.committed(item, found.transaction_id)
+            self._ends(item)
+            for client in _senders(item):
+                if client.answers is not None:
+                    client.answers.committed(item.append.req_id, found.transaction_id)
         else:
             return False
         return True
@@ -118,10 +169,8 @@ class AppendOutcomes:
         self, item: QueuedAppend, verdict: Verdict, number: int = -1, text: str | None = None
     ) -> None:
         """Not handed to the store, or certainly not in the log, or UNDECIDED."""
-        if item.mount.client.answers is None:
-            return
         self._ends(item)
-        for client in (item.mount.client, *item.copies):
+        for client in _senders(item):
             refuse(client, item.append.req_id, verdict, number, text)
 
     def conflict(self, item: QueuedAppend, mark: int, locks: LockTable) -> None:
@@ -138,7 +187,7 @@ class AppendOutcomes:
         )
         author = self._author(mark)
         winner = -1 if author is None else author
-        for one in (client, *item.copies):
+        for one in _senders(item):
             if one.answers is not None:
                 one.answers.conflict(append.req_id, mark, lock, winner)
 
@@ -160,5 +209,12 @@ class AppendOutcomes:
             self.refused(item, Verdict.VIEW_AHEAD, mark)
 
     def _ends(self, item: QueuedAppend) -> None:
-        if self._pending.get(item.append.req_id) is item:
-            del self._pending[item.append.req_id]
+        index = self.index
+        if index is not None and index.get(item.append.req_id) is item:
+            del index[item.append.req_id]
+
+
+def _senders(item: QueuedAppend) -> Iterable[Client]:
+    """Who is answered: the connection of an append, and those of its copies."""
+    client = item.mount.client
+    return (client,) if item.again is None else (client, *item.again.copies)

@@ -164,9 +164,13 @@ class LockLines(Generic[T]):
         if not waiter.blocked:
             self.ready.append(waiter)
 
+    def everybody(self) -> list[T]:
+        """Who waits, in any order."""
+        return [waiter.item for line in self._clients.values() for waiter in line]
+
     def dissolve(self) -> list[T]:
         """Everybody who waits, in any order; the lines are empty after it."""
-        everybody = [waiter.item for line in self._clients.values() for waiter in line]
+        everybody = self.everybody()
         self._locks.clear()
         self._clients.clear()
         self.ready.clear()

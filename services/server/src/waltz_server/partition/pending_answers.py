@@ -58,7 +58,6 @@ class Marker:
     barrier: int = -1
     number: int = 0
     """Its place among all that has arrived."""
-    waiter: None = None
 
 
 class MarkerSink(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from waltz_protocol.locks import LockCheck
 from waltz_server.partition.client import Client
 from waltz_server.partition.lock_lines import Waiter
 from waltz_server.partition.mounts import Mount
+from waltz_server.partition.pending_answers import Marker
 from waltz_server.store.api import AppendEntry
 
 _ITEM_OVERHEAD_BYTES = 36
@@ -36,6 +38,21 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class Again:
+    """What an append has to do with its other sendings."""
+
+    repeated: Repeated | None = None
+    """It was sent before, and none of its copies is pending: the log is searched for it."""
+    found: Found | None = None
+    """What the search has found."""
+    searching: bool = False
+    waiter: Waiter[Any] | None = None
+    """In lines, until the search has ended."""
+    copies: tuple[Client, ...] = ()
+    """Who has sent it again while it was pending."""
+
+
+@dataclass(slots=True, eq=False)
 class QueuedAppend:
     """One append: in the queue, perhaps in lines, then as `context` of its entry in the store."""
 
@@ -44,6 +61,8 @@ class QueuedAppend:
     arrived_at: float
     number: int
     """Its place among all that has arrived."""
+    again: Again | None = None
+    """Of one that was sent before, or sent again while it is pending: most are neither."""
     check: LockCheck | None = None
     """Of one with many locks, from when it comes to the head until its outcome."""
     marked: tuple[int, ...] = ()
@@ -52,15 +71,20 @@ class QueuedAppend:
     """Refused because of a lock."""
     handed_at: float = 0.0
     """When it was handed to the store, on the clock of `arrived_at`."""
-    copies: tuple[Client, ...] = ()
-    """Who has sent it again while it was pending."""
-    repeated: Repeated | None = None
-    """It was sent before, and none of its copies is pending: the log is searched for it."""
-    found: Found | None = None
-    """What the search has found."""
-    searching: bool = False
-    waiter: Waiter[Any] | None = None
-    """In lines, until the search has ended."""
+
+    @property
+    def searched_for(self) -> bool:
+        """Whether it must not be admitted yet: the search for it has not ended."""
+        again = self.again
+        return again is not None and again.repeated is not None and again.found is None
+
+
+def back_in_the_queue(waited: Iterable[QueuedAppend | Marker]) -> list[QueuedAppend | Marker]:
+    """Those that are in no line any longer, the last that came first."""
+    for one in waited:
+        if isinstance(one, QueuedAppend) and one.again is not None:
+            one.again.waiter = None
+    return sorted(waited, key=lambda one: -one.number)
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:
