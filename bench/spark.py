@@ -13,11 +13,13 @@ from bench.cluster import BenchCluster
 from bench.figures import Figure
 from bench.plan import (
     SPARK_ARROW_TARGET,
+    SPARK_BLOCKS_TARGET,
     SPARK_CORES_TARGET,
     SPARK_EMPTY_TRIGGER_TARGET,
     SPARK_FEED_TARGET,
     SPARK_LAG_TARGET,
     SPARK_MEMORY_TARGET,
+    SPARK_RATE_TARGET,
     group_name,
 )
 from bench.processes import ROOT, start_role
@@ -27,7 +29,7 @@ from waltz_tools.local.java import find_java
 PART_SECONDS = 600.0
 RATE = 1000
 LONG_PAYLOAD_BYTES = 128
-_SESSIONS = ((1, ("batch", "rows", "memory")), (2, ("batch", "stream")))
+_SESSIONS = ((1, ("batch", "rows", "memory")), (2, ("batch", "requests", "stream")))
 
 
 async def measure_spark(cluster: BenchCluster) -> list[Figure]:
@@ -41,6 +43,8 @@ async def measure_spark(cluster: BenchCluster) -> list[Figure]:
     one, two = found[1]["batch"], found[2]["batch"]
     load = f"{one['transactions']:,} transactions, {plan.partitions} partitions"
     feed_us, spark_us = float(feed["cpu_us_per_transaction"]["client"]), float(one["cpu_us_per_transaction"])
+    two_us = float(two["cpu_us_per_transaction"])
+    one_by_one_us = float(found[2]["requests"]["cpu_us_per_transaction"])
     feed_rate = float(feed["transactions_per_second"])
     memory, stream = found[1]["memory"], found[2]["stream"]
     one_task = f"one task, {memory['transactions']:,} transactions"
@@ -52,10 +56,14 @@ async def measure_spark(cluster: BenchCluster) -> list[Figure]:
     return [
         Figure(group, "transactions per second, plain feed", feed_rate, "/s", None, load, f"log of {held:,}", details=feed),
         Figure(group, "transactions per second, local[1]", rate(one), "/s", None, load, details=one),
-        Figure(group, "transactions per second, local[2]", rate(two), "/s", None, load, details=two),
+        Figure(group, "transactions per second, local[2]", rate(two), "/s", SPARK_RATE_TARGET, load, details=two),
         Figure(
             group, "Spark / feed, per second of CPU", feed_us / spark_us, "", SPARK_FEED_TARGET, load,
             f"CPU per transaction: Spark {spark_us:.1f} us, feed {feed_us:.1f} us; by the clock {rate(one) / feed_rate:.2f}",
+        ),
+        Figure(
+            group, "blocks / a request per transaction, per second of CPU", one_by_one_us / two_us, "", SPARK_BLOCKS_TARGET, load,
+            f"CPU per transaction: {two_us:.1f} us, {one_by_one_us:.1f} us with version 4 of the protocol",
         ),
         Figure(group, "local[2] / local[1]", rate(two) / rate(one), "", SPARK_CORES_TARGET, load),
         Figure(

@@ -67,7 +67,7 @@ class Application:
         self.session.dataSource.register(RowSource)
 
     def read(self, source: str, **options: str) -> DataFrame:
-        return self.session.read.format(source).options(**self.keys, **options).load()
+        return self.session.read.format(source).options(**{**self.keys, **options}).load()
 
     def run(self, source: str, **options: str) -> dict[str, Any]:
         """Read the log to nowhere, twice; the second time is measured."""
@@ -138,6 +138,12 @@ class Sampler:
 def batch(application: Application) -> dict[str, Any]:
     """Record batches, the way the source reads."""
     return application.run("waltz", minPartitions=str(application.options.cores))
+
+
+def requests(application: Application) -> dict[str, Any]:
+    """As from a server of an older version: headers, and a request for each payload."""
+    options = {"minPartitions": str(application.options.cores), "client.maxProtocolVersion": "4"}
+    return application.run("waltz", **options)
 
 
 def rows(application: Application) -> dict[str, Any]:
@@ -273,6 +279,7 @@ class Pacer:
 
 PARTS: dict[str, Callable[[Application], dict[str, Any]]] = {
     "batch": batch,
+    "requests": requests,
     "rows": rows,
     "memory": memory,
     "stream": stream,

@@ -1,8 +1,8 @@
 """The archive for Spark's `--py-files`: `waltz_spark` with everything it imports that is pure Python.
 
 Python imports from an archive, but not compiled modules. So the archive has ours, kazoo and PyYAML (whose
-compiled part is an accelerator); pyarrow, pydantic and PySpark have to be in the Python of the platform. It
-is made from the wheels, and has their metadata and licenses.
+compiled part is an accelerator); numpy, pyarrow, pydantic and PySpark have to be in the Python of the
+platform. It is made from the wheels, and has their metadata and licenses.
 """
 
 from __future__ import annotations

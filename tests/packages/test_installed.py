@@ -111,6 +111,7 @@ def test_a_client_brings_nothing_that_only_others_need(client_only: Environment)
         "cryptography",
         "pyspark",
         "pyarrow",
+        "numpy",
         "uvloop",
         "aiohttp",
         "kopf",

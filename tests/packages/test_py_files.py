@@ -31,7 +31,7 @@ spark.stop()
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A Python with Spark as a platform has it."""
     made = Environment.make(tmp_path_factory.mktemp("platform") / "env", request.param)
-    made.link(["pyspark", "pyarrow"])
+    made.link(["pyspark", "pyarrow", "numpy"])
     return made
 
 

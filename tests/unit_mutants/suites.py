@@ -204,6 +204,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_spark/blocks.py": ("spark-on-k8s/tests/spark_tests/test_blocks.py",),
     "waltz_client/_internal/applier.py": (
         f"{_CLIENT}/test_applier.py",
         f"{_CLIENT}/test_stop_applying.py",
@@ -306,4 +308,5 @@ def missing_files() -> list[str]:
 
 _MEMBERS = (
     "services/server", "services/storage", "client", "libs/admin", "libs/cluster", "libs/protocol", "tools",
+    "spark-on-k8s",
 )  # fmt: skip

@@ -46,7 +46,8 @@ from waltz_client.errors import (
 from waltz_client.feed import Feed
 from waltz_client.headers import HeaderNamespace
 from waltz_client.observer import ClientObserver, ClientStatus, PartitionStatus
-from waltz_client.ranges import RangeBatch, RangeRead
+from waltz_client.range_batch import RangeBatch
+from waltz_client.ranges import RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Deserializer, Serializer
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, DataTransaction, FeedTransaction, Transacted, Transaction

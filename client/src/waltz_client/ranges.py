@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import accumulate
 from types import TracebackType
 from typing import Protocol, Self
 
 from waltz_client._internal.block_reads import close_blocks, open_blocks
-from waltz_client._internal.rpc.block_feed import BlockFeed
+from waltz_client._internal.range_pieces import Piece, StoredPiece
+from waltz_client._internal.rpc.block_feed import BlockCutter, BlockFeed
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.rpc.range_call import RangeCall
 from waltz_client._internal.stream.feed_cursor import FeedCursor
@@ -29,7 +28,9 @@ from waltz_client.errors import (
     UsageError,
     WaltzClientError,
 )
-from waltz_client.transaction import FeedFields, FeedTransaction
+from waltz_client.range_batch import RangeBatch
+from waltz_client.transaction import FeedFields
+from waltz_protocol.frames.blocks import Block, parse_block
 
 BATCH_TRANSACTIONS = 16_384
 BATCH_BYTES = 8 * 1024 * 1024
@@ -39,101 +40,6 @@ _FIRST_OUTSTANDING = 8
 _MAX_OUTSTANDING = 1024
 _GUESSED_PAYLOAD_BYTES = 16_384.0
 _MARK_PAUSE_SECONDS = 0.2
-
-
-class RangeBatch:
-    """Consecutive transactions of a range (without those a filter left out), one array per field.
-
-    `data` is all payloads in one block: that of transaction i is `data[offsets[i]:offsets[i + 1]]`.
-    `data`, `offsets` and `checksums` (CRC-32 of the payload as a signed number, compared with the
-    payload on arrival) are None when the range is read without data.
-    """
-
-    __slots__ = (
-        "checksums", "client_ids", "data", "generations", "headers", "offsets", "partition_id", "seq_nums", "transaction_ids",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        partition_id: int,
-        fields: Sequence[FeedFields],
-        payloads: Sequence[bytes] | None,
-        checksums: Sequence[int] | None,
-    ) -> None:
-        self.partition_id = partition_id
-        client_ids, generations, _, seq_nums, transaction_ids, headers = zip(*fields, strict=True)
-        self.transaction_ids: array[int] = array("q", transaction_ids)
-        self.headers: array[int] = array("i", headers)
-        self.client_ids: array[int] = array("i", client_ids)
-        self.generations: array[int] = array("i", generations)
-        self.seq_nums: array[int] = array("i", seq_nums)
-        self.data: bytes | None = None
-        self.offsets: array[int] | None = None
-        self.checksums: array[int] | None = None
-        if payloads is not None and checksums is not None:
-            self.data = b"".join(payloads)
-            self.offsets = array("i", accumulate(map(len, payloads), initial=0))
-            self.checksums = array("i", checksums)
-
-    def __len__(self) -> int:
-        return len(self.transaction_ids)
-
-    def transactions(self) -> list[FeedTransaction]:
-        """The same as objects, one for each transaction."""
-        found = []
-        for i, transaction_id in enumerate(self.transaction_ids):
-            fields = (
-                self.client_ids[i], self.generations[i], self.partition_id, self.seq_nums[i], transaction_id, self.headers[i],
-            )  # fmt: skip
-            data = None
-            if self.data is not None and self.offsets is not None:
-                data = self.data[self.offsets[i] : self.offsets[i + 1]]
-            found.append(FeedTransaction(fields, data))
-        return found
-
-
-class _Loaded:
-    """Payloads and checksums that came with their transactions, in the form of a call that is over."""
-
-    __slots__ = ("checksums", "missing", "parts", "size_bytes")
-
-    def __init__(self, payloads: Sequence[bytes], checksums: list[int]) -> None:
-        self.parts = payloads
-        self.checksums = checksums
-        self.size_bytes = sum(map(len, payloads))
-        self.missing = 0
-
-
-class _Piece:
-    """Transactions in order on their way to a batch: complete, or waiting for the payloads of `call`.
-    `start`: how many of them have gone into batches."""
-
-    __slots__ = ("call", "fields", "start")
-
-    def __init__(self, fields: list[FeedFields]) -> None:
-        self.fields = fields
-        self.call: RangeCall | _Loaded | None = None
-        self.start = 0
-
-    @property
-    def complete(self) -> bool:
-        return self.call is None or not self.call.missing
-
-    def take(self, max_count: int, max_bytes: int) -> tuple[list[FeedFields], list[bytes], list[int]]:
-        """The next transactions, their payloads and checksums (none without data), as many as fit, in
-        `max_count` > 0."""
-        start, end = self.start, min(self.start + max_count, len(self.fields))
-        if self.call is None:
-            self.start = end
-            return self.fields[start:end], [], []
-        payloads: list[bytes] = []
-        for part in self.call.parts[start:end]:
-            if part is None or len(part) > max_bytes:
-                break
-            max_bytes -= len(part)
-            payloads.append(part)
-        self.start = end = start + len(payloads)
-        return self.fields[start:end], payloads, self.call.checksums[start:end]
 
 
 class RangeSource(Protocol):
@@ -194,9 +100,10 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._buffer_transactions = buffer_transactions
         self._readers: Readers | None = None
         self._cursor: FeedCursor | None = None
+        self._cut_block: BlockCutter = parse_block
         self._blocks: BlockFeed | None = None
         """While the partition's server sends such; then there is no cursor."""
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[Piece | StoredPiece] = deque()
         self._ahead = 0
         self._outstanding = 0
         self._loaded_bytes = 0
@@ -209,6 +116,12 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._headers_done = last < first
         self._closed = False
         self._error: WaltzClientError | None = None
+
+    def cut_blocks_with(self, cut: BlockCutter) -> Self:
+        """Before the first batch: how a block that arrives is cut and checked, in place of `parse_block`. It
+        has to refuse whatever that one refuses, by ProtocolError."""
+        self._cut_block = cut
+        return self
 
     # -- iteration -------------------------------------------------------------------------------------------
 
@@ -259,6 +172,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
                 window_bytes=self._batch_bytes,
                 where=self._where,
                 on_ready=self._pump_soon,
+                cut=self._cut_block,
             )
             self._rpc.start(self._blocks)
         else:
@@ -336,18 +250,13 @@ class RangeRead(AsyncIterator[RangeBatch]):
             if block is None:
                 break
             self._progress += 1
-            fields, payloads, checksums = block.fields(), block.payloads(), block.checksums()
-            if (where := self._where) is not None:
-                chosen = [place for place, one in enumerate(fields) if where(one[5])]
-                fields = [fields[place] for place in chosen]
-                payloads = [payloads[place] for place in chosen]
-                checksums = [checksums[place] for place in chosen]
-            if fields:
-                piece = _Piece(fields)
-                piece.call = loaded = _Loaded(payloads, checksums)
+            if self._where is not None:
+                block = block.only(self._where)
+            if block.count:
+                piece = StoredPiece(block)
                 self._pieces.append(piece)
-                self._ahead += len(fields)
-                self._loaded_bytes += loaded.size_bytes
+                self._ahead += piece.left
+                self._loaded_bytes += piece.left_bytes
         if blocks.over:
             self._blocks = None
             close_blocks(self._rpc, readers, blocks)
@@ -372,7 +281,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         if not fields:
             return
         self._ahead += len(fields)
-        piece = _Piece(fields)
+        piece = Piece(fields)
         self._pieces.append(piece)
         if self._with_data:
             self._outstanding += len(fields)
@@ -388,15 +297,16 @@ class RangeRead(AsyncIterator[RangeBatch]):
             bytes_left = 2 * self._batch_bytes - self._loaded_bytes
             room = min(room, int(bytes_left / self._mean_bytes) - self._outstanding)
             room = min(room, self._outstanding_limit - self._outstanding)
-        return max(room, 0 if self._pieces else 1)
+        short = self._ahead < self._batch_transactions and self._loaded_bytes < self._batch_bytes
+        return max(room, 1 if short and not self._outstanding else 0)
 
-    def _answered(self, piece: _Piece, value: bytes | int | None, error: WaltzClientError | None) -> None:
+    def _answered(self, piece: Piece, value: bytes | int | None, error: WaltzClientError | None) -> None:
         """A piece is complete, or the client was closed."""
         self._progress += 1
         self._outstanding -= len(piece.fields)
         if error is not None:
             self._error = self._error or error
-        elif isinstance(piece.call, RangeCall):
+        elif piece.call is not None:
             self._outstanding_limit = min(2 * self._outstanding_limit, _MAX_OUTSTANDING)
             self._loaded_bytes += piece.call.size_bytes
             mean = max(piece.call.size_bytes / len(piece.fields), 64.0)
@@ -404,13 +314,17 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._pump_soon()
 
     def _batch(self) -> RangeBatch | None:
-        """The next batch, if there is enough for one or nothing more will come."""
+        """The next batch, if there is enough for one or nothing more will come. Blocks and single payloads
+        (of a server of an older version, after a move) are never in one batch."""
         count = size = 0
+        kind = type(self._pieces[0]) if self._pieces else None
         for piece in self._pieces:
+            if type(piece) is not kind:
+                return self._cut()
             if not piece.complete:
                 break
-            count += len(piece.fields) - piece.start
-            size += 0 if piece.call is None else piece.call.size_bytes
+            count += piece.left
+            size += piece.left_bytes
             if count >= self._batch_transactions or size >= self._batch_bytes:
                 return self._cut()
         else:
@@ -420,12 +334,36 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     def _cut(self) -> RangeBatch:
         """As many transactions as fit from the complete pieces; at least one, however large."""
+        batch = self._cut_blocks() if isinstance(self._pieces[0], StoredPiece) else self._cut_payloads()
+        self._ahead -= len(batch)
+        return batch
+
+    def _cut_blocks(self) -> RangeBatch:
+        parts: list[Block] = []
+        count, size = self._batch_transactions, self._batch_bytes
+        while self._pieces and count > 0 and isinstance(piece := self._pieces[0], StoredPiece):
+            part = piece.take(count, size)
+            if not part.count:
+                if parts:
+                    break
+                part = piece.take(1, sys.maxsize)
+            parts.append(part)
+            part_bytes = part.payload_bytes(0, part.count)
+            count -= part.count
+            size -= part_bytes
+            self._loaded_bytes -= part_bytes
+            if not piece.left:
+                self._pieces.popleft()
+            if size <= 0:
+                break
+        return RangeBatch.of_blocks(self._partition_id, tuple(parts))
+
+    def _cut_payloads(self) -> RangeBatch:
         fields: list[FeedFields] = []
         payloads: list[bytes] = []
         checksums: list[int] = []
         count, size = self._batch_transactions, self._batch_bytes
-        while self._pieces and self._pieces[0].complete and count > 0:
-            piece = self._pieces[0]
+        while self._pieces and count > 0 and isinstance(piece := self._pieces[0], Piece) and piece.complete:
             taken = piece.take(count, size)
             if not taken[0]:
                 if fields:
@@ -436,12 +374,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
             checksums += taken[2]
             count -= len(taken[0])
             size -= sum(map(len, taken[1]))
-            if piece.start == len(piece.fields):
+            if not piece.left:
                 self._pieces.popleft()
-                self._loaded_bytes -= 0 if piece.call is None else piece.call.size_bytes
+                self._loaded_bytes -= piece.left_bytes
             if size <= 0:
                 break
-        self._ahead -= len(fields)
         if self._with_data:
             return RangeBatch(self._partition_id, fields, payloads, checksums)
         return RangeBatch(self._partition_id, fields, None, None)
@@ -459,7 +396,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         if self._cursor is not None and self._readers is not None:
             self._readers.remove(self._cursor)
         for piece in self._pieces:
-            if isinstance(piece.call, RangeCall):
+            if isinstance(piece, Piece) and piece.call is not None:
                 self._rpc.give_up(piece.call)
         self._pieces.clear()
 

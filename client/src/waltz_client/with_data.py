@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from waltz_client.feed import Feed
-from waltz_client.ranges import RangeBatch, RangeRead
+from waltz_client.range_batch import RangeBatch
+from waltz_client.ranges import RangeRead
 from waltz_client.transaction import DataTransaction
 
 if TYPE_CHECKING:

@@ -182,6 +182,13 @@ def test_a_namespace_is_a_filter_of_the_server_and_other_tests_are_not() -> None
     assert ranges_of(None) == ranges_of(lambda header: True) == ()
 
 
+def test_a_frozen_set_is_a_filter_of_the_server() -> None:
+    assert ranges_of(frozenset({7, -2, 5, 6, -1}).__contains__) == ((-2, -1), (5, 7))
+    assert ranges_of(frozenset(range(0, 128, 2)).__contains__) == tuple((n, n) for n in range(0, 128, 2))
+    assert ranges_of(frozenset(range(0, 130, 2)).__contains__) == ranges_of(frozenset().__contains__) == ()
+    assert ranges_of({7}.__contains__) == ()
+
+
 def test_transactions_are_those_of_the_block() -> None:
     found = transactions_of(block(10, 13), lambda header: header == 0, None)
     assert [(one.transaction_id, one.data) for one in found] == [(n, b"%d" % n) for n in range(10, 14)]
@@ -243,6 +250,20 @@ async def test_a_range_goes_on_with_another_version(versions: tuple[int, int]) -
                 log._newest_version = versions[1]
                 log.disconnect()
         assert got == list(range(4_000))
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_a_batch_is_bounded_by_its_transactions_and_its_bytes(newest: int) -> None:
+    """At least one transaction, however large."""
+    sizes = [10, 95, 30, 500, 0, 0, 100, 1, 99, 98]
+    log = InProcessLog()
+    for size in sizes:
+        log.partition().commit(bytes(size))
+    async with log.client(settings={"client.maxProtocolVersion": newest}) as client:
+        reading = client.read_range(0, 0, 9, batch_transactions=3, batch_bytes=100)
+        found = [[len(t.data or b"") for t in batch.transactions()] async for batch in reading]
+    assert [size for batch in found for size in batch] == sizes
+    assert all(len(batch) <= 3 and (sum(batch) <= 100 or len(batch) == 1) for batch in found)
 
 
 async def test_a_range_whose_filter_leaves_everything_out_for_long_goes_on() -> None:

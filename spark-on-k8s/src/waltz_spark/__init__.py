@@ -6,11 +6,12 @@ PySpark is no dependency of this distribution but an extra, so that a platform's
 import sys
 
 try:
+    import numpy  # noqa: F401
     import pyarrow  # noqa: F401
     import pydantic  # noqa: F401
     import pyspark.sql.datasource  # Spark's own part for sources in Python, since 4.0  # noqa: F401
 except ModuleNotFoundError as missing:
-    if missing.name in ("pyarrow", "pydantic"):
+    if missing.name in ("numpy", "pyarrow", "pydantic"):
         raise ModuleNotFoundError(
             f"waltz_spark needs {missing.name}, and {sys.executable} has none: pip install {missing.name} for driver and "
             "executors (the archive for --py-files cannot bring it, because it is compiled)",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from waltz_spark.blocks import cut_block
 from waltz_spark.connection import lease
 from waltz_spark.errors import WaltzSparkError, in_one_line
 from waltz_spark.filters import Selection
@@ -50,7 +51,7 @@ def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> 
     with lease(options.client) as connection:
 
         async def open_range(client: WaltzClient) -> RangeRead:
-            return client.read_range(
+            read = client.read_range(
                 wanted.partition,
                 wanted.first,
                 wanted.last,
@@ -60,6 +61,7 @@ def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> 
                 batch_bytes=options.batch_bytes,
                 timeout_seconds=options.read_timeout_ms / 1000,
             )
+            return read.cut_blocks_with(cut_block)
 
         batches = connection.call(open_range)
 

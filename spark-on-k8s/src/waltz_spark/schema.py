@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from waltz_spark.blocks import columns_of_blocks
 from waltz_spark.errors import OptionError, WaltzSparkError
 
 if TYPE_CHECKING:
@@ -58,9 +59,14 @@ def arrow_schema(deserializer: str) -> pa.Schema:
 
 
 def arrow_batch(batch: RangeBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The transactions of `batch` as one record batch: numbers and payloads are not copied."""
+    """The transactions of `batch` as one record batch. Of blocks the columns are made at once, without an
+    object for each transaction; otherwise numbers and payloads are shared with `batch`."""
     count = len(batch)
     data_type = schema.field("data").type
+    if batch.blocks is not None and (found := columns_of_blocks(batch.blocks)) is not None:
+        if data_type != pa.binary():
+            found["data"] = _text(batch, found["data"])
+        return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
     if batch.data is None or batch.offsets is None or batch.checksums is None:
         data, checksums = pa.nulls(count, data_type), pa.nulls(count, _INT)
     else:

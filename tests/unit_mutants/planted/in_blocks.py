@@ -8,6 +8,7 @@ _server = bugs_in("services/server/src/waltz_server/partition")
 _bug = bugs_in("client/src/waltz_client/_internal")
 _public = bugs_in("client/src/waltz_client")
 _protocol = bugs_in("libs/protocol/src/waltz_protocol")
+_spark = bugs_in("spark-on-k8s/src/waltz_spark")
 
 BLOCK_BUGS = (
     _server(
@@ -137,5 +138,53 @@ BLOCK_BUGS = (
         "        if (transaction_id != least) if whole else not least <= transaction_id <= last:\n",
         "        if not least <= transaction_id:\n",
         "A block lacks a transaction and holds a later one in its place.",
+    ),
+    _bug(
+        "batch_of_blocks_one_over_its_bytes",
+        "bounds",
+        "range_pieces.py",
+        "key=lambda at: block.payload_bytes(start, at)) - 1\n",
+        "key=lambda at: block.payload_bytes(start, at))\n",
+        "A batch has a transaction more than its bytes allow.",
+    ),
+    _spark(
+        "columns_of_unchecked_records",
+        "D1",
+        "blocks.py",
+        "    if (_items(data, _SEAL, places[1:] - 4) != np.frombuffer(found, np.uint32)).any():\n",
+        "    if len(found) != len(places) - 1:\n",
+        "A record that was changed on its way becomes a row.",
+    ),
+    _spark(
+        "columns_of_another_partition",
+        "D1",
+        "blocks.py",
+        '    if (heads["partition"] != partition_id).any():\n',
+        "    if not len(heads):\n",
+        "A transaction of another partition becomes a row of this one.",
+    ),
+    _spark(
+        "columns_with_a_gap_that_the_ends_hide",
+        "D1",
+        "blocks.py",
+        "        return bool(ids[0] == first and ids[-1] == last and (np.diff(ids) == 1).all())\n",
+        "        return bool(ids[0] == first and ids[-1] == last)\n",
+        "A row is missing and another one is there twice.",
+    ),
+    _spark(
+        "columns_out_of_order_behind_a_filter",
+        "D1",
+        "blocks.py",
+        "    return bool(first <= ids[0] and ids[-1] <= last and (np.diff(ids) > 0).all())\n",
+        "    return bool(first <= ids[0] and ids[-1] <= last)\n",
+        "Rows come out of order, or twice.",
+    ),
+    _spark(
+        "columns_of_a_cut_block_are_shifted",
+        "D1",
+        "blocks.py",
+        "        places.append(starts[:-1] + (before - begin))\n",
+        "        places.append(starts[:-1] + before)\n",
+        "What a batch has of a block that began in the one before are other bytes.",
     ),
 )

@@ -3,15 +3,16 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MethodType
 
-from waltz_client._internal.rpc.block_feed import BlockFeed
+from waltz_client._internal.rpc.block_feed import BlockCutter, BlockFeed
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.readers import Readers
 from waltz_client.headers import KINDS, HeaderNamespace
 from waltz_client.transaction import FeedTransaction
-from waltz_protocol.frames.blocks import Block
+from waltz_protocol.frames.blocks import Block, parse_block
+from waltz_protocol.messages.fields import MAX_RANGES
 
 HeaderTest = Callable[[int], bool]
 
@@ -26,6 +27,7 @@ def open_blocks(
     window_bytes: int,
     where: HeaderTest | None,
     on_ready: Callable[[], object],
+    cut: BlockCutter = parse_block,
 ) -> BlockFeed:
     """A feed of blocks among the readers of a partition, not started yet."""
     feed = BlockFeed(
@@ -39,6 +41,7 @@ def open_blocks(
         on_ready=on_ready,
         on_covered=readers.covered,
     )
+    feed.cut = cut
     readers.blocks.add(feed)
     return feed
 
@@ -50,12 +53,27 @@ def close_blocks(rpc: RpcClient, readers: Readers, feed: BlockFeed) -> None:
 
 
 def ranges_of(where: HeaderTest | None) -> tuple[tuple[int, int], ...]:
-    """The headers that a test lets through, as a server understands them: those of a namespace. None for any
-    other test, which is asked about each transaction on arrival."""
+    """The headers that a test lets through, as a server understands them: those of a namespace, and those of
+    a frozen set whose `__contains__` is the test, unless they are too many ranges. None for any other test,
+    which is asked about each transaction on arrival."""
+    among = getattr(where, "__self__", None)
+    if isinstance(among, frozenset) and where == among.__contains__:
+        ranges = _ranges_of_numbers(among)
+        return ranges if len(ranges) <= MAX_RANGES else ()
     if isinstance(where, MethodType) and where.__func__ is HeaderNamespace.owns:
         namespace: HeaderNamespace = where.__self__  # type: ignore[assignment]
         return ((namespace.header(0), namespace.header(KINDS - 1)),)
     return ()
+
+
+def _ranges_of_numbers(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def transactions_of(

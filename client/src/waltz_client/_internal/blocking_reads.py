@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from waltz_client._internal.loop_thread import LoopThread
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.feed import Feed
-from waltz_client.ranges import RangeBatch, RangeRead
+from waltz_client.range_batch import RangeBatch
+from waltz_client.ranges import RangeRead
 from waltz_client.transaction import DataTransaction, FeedTransaction
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from waltz_client._internal.rpc.call import AnswerSession, Calls, PartitionCall
 from waltz_client.errors import ServerRequestError, WaltzClientError
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frames.blocks import LAST_BLOCK, Block
+from waltz_protocol.frames.blocks import LAST_BLOCK, Block, parse_block
 from waltz_protocol.messages.client import (
     FROM_THE_END,
     WITHOUT_END,
@@ -29,6 +29,8 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId
 
 BLOCKS_SINCE = BlockFeedRequest.SINCE
+BlockCutter = Callable[[memoryview], Block]
+"""Makes a checked block of a FEED_BLOCK body; ProtocolError."""
 _WORTH_ANOTHER_TRY = (BlockFailureCode.NOT_SERVED, BlockFailureCode.READ_FAILED)
 
 
@@ -43,7 +45,7 @@ class BlockFeed(PartitionCall):
 
     __slots__ = (
         "_granted", "_granted_bytes", "_headers", "_on_covered", "_on_ready", "_opened", "_req_id", "_until",
-        "_window", "_window_bytes", "blocks", "buffered", "buffered_bytes", "error", "old_server", "position",
+        "_window", "_window_bytes", "blocks", "buffered", "buffered_bytes", "cut", "error", "old_server", "position",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +70,7 @@ class BlockFeed(PartitionCall):
         self.buffered_bytes = 0
         self.error: WaltzClientError | None = None
         self.old_server = False
+        self.cut: BlockCutter = parse_block
         self._until = until
         self._window = window_transactions
         self._window_bytes = window_bytes

@@ -14,7 +14,7 @@ from waltz_client._internal.rpc.call import PartitionCall
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frames.blocks import FEED_BLOCK, parse_block
+from waltz_protocol.frames.blocks import FEED_BLOCK, feed_of_block, parse_block
 from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_response
 from waltz_protocol.messages.client import BlockFailure, HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
@@ -73,10 +73,11 @@ class RpcSession:
                 self.calls[key] = call
             return
         if body[0] == FEED_BLOCK and channel.version >= BLOCKS_SINCE:
-            block = parse_block(body)
-            feed = self.calls.get((block.partition_id, block.seq_num))
+            feed = self.calls.get(feed_of_block(body))
             if isinstance(feed, BlockFeed):
-                feed.block_received(block)
+                feed.block_received(feed.cut(body))
+            else:
+                parse_block(body)  # of a feed that has ended meanwhile
             return
         message = CLIENT.decode(body, channel.version)
         req_id = getattr(message, "req_id", None)

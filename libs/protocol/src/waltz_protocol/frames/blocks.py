@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, pairwise
 
 from waltz_protocol.errors import EncodeError, ProtocolError
 from waltz_protocol.frame import Magic
@@ -79,7 +79,8 @@ class Block:
     """Checked transactions of one partition in the order of their ids: `count` of those from `first` to
     `last`, the rest left out by a filter. Made by `parse_block`; immutable.
 
-    `data` is the records back to back; that of place i begins at `starts[i]` and ends at `starts[i + 1]`.
+    The record of place i begins at `starts[i]` in `data` and ends at `starts[i + 1]`; `data` may have more
+    before the first and after the last.
     """
 
     __slots__ = ("data", "first", "flags", "last", "partition_id", "seq_num", "starts")
@@ -107,6 +108,31 @@ class Block:
         """How many transactions are in it."""
         return len(self.starts) - 1
 
+    def payload_bytes(self, start: int, end: int) -> int:
+        """Bytes of data of the transactions of places `start` to `end` (not included)."""
+        return self.starts[end] - self.starts[start] - STORED_OVERHEAD_BYTES * (end - start)
+
+    def part(self, start: int, end: int) -> Block:
+        """The transactions of places `start` to `end` (not included); the bytes are not copied."""
+        if start == 0 and end == self.count:
+            return self
+        starts = self.starts[start : end + 1]
+        return Block(self.partition_id, self.seq_num, self.first, self.last, self.flags, self.data, starts)
+
+    def only(self, where: Callable[[int], bool]) -> Block:
+        """The transactions whose header passes."""
+        data = self.data
+        chosen = [
+            data[a:b]
+            for a, b in pairwise(self.starts)
+            if where(int.from_bytes(data[a + 24 : a + 28], "big", signed=True))
+        ]
+        if len(chosen) == self.count:
+            return self
+        starts = list(accumulate(map(len, chosen), initial=0))
+        joined = b"".join(chosen)
+        return Block(self.partition_id, self.seq_num, self.first, self.last, self.flags, joined, starts)
+
     def fields(self) -> list[Fields]:
         """The headers of the transactions."""
         unpack, data = _FIELDS.unpack_from, self.data
@@ -127,9 +153,20 @@ class Block:
         return [unpack(data, at)[0] for at in self.starts[:-1]]
 
 
-def parse_block(body: memoryview) -> Block:
-    """Decode and check a FEED_BLOCK body, which is copied. ProtocolError when anything in it is not what its
-    head says: a record cut short or changed, of another partition, out of order or outside of the block."""
+BlockHead = tuple[int, int, int, int, int, int]
+"""partition id, seq num, first, last, count, flags."""
+
+
+def feed_of_block(body: memoryview) -> tuple[int, int]:
+    """Partition and sequence number of the feed that a FEED_BLOCK body is of."""
+    if len(body) < BLOCK_HEAD_BYTES:
+        raise ProtocolError("a block is cut short")
+    partition_id, seq_num, *_ = _BODY.unpack_from(body, 9)
+    return partition_id, seq_num
+
+
+def parse_block_head(body: memoryview) -> BlockHead:
+    """Decode and check what comes before the records in a FEED_BLOCK body."""
     if len(body) < BLOCK_HEAD_BYTES:
         raise ProtocolError("a block is cut short")
     partition_id, seq_num, first, last, count, flags = _BODY.unpack_from(body, 9)
@@ -137,6 +174,13 @@ def parse_block(body: memoryview) -> Block:
         raise ProtocolError(f"a block of {count} transactions from {first} to {last}")
     if flags & ~LAST_BLOCK:
         raise ProtocolError(f"a block with the unknown flags {flags}")
+    return partition_id, seq_num, first, last, count, flags
+
+
+def parse_block(body: memoryview) -> Block:
+    """Decode and check a FEED_BLOCK body, which is copied. ProtocolError when anything in it is not what its
+    head says: a record cut short or changed, of another partition, out of order or outside of the block."""
+    partition_id, seq_num, first, last, count, flags = parse_block_head(body)
     data = bytes(body[BLOCK_HEAD_BYTES:])
     starts = _cut(data, partition_id, first, last, count)
     return Block(partition_id, seq_num, first, last, flags, data, starts)
