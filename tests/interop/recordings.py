@@ -73,8 +73,9 @@ def transactions() -> list[dict[str, Any]]:
     return listed
 
 
-def with_versions_of_0_13_2(hello: bytes) -> bytes:
-    """A Hello of ours without the versions that only we speak; one of 0.13.2 is what it was."""
+def with_versions_of_0_13_2(hello: bytes, newest: int = NEWEST_OF_0_13_2) -> bytes:
+    """A Hello of ours without the versions that only we speak; one of 0.13.2 is what it was. `newest`: the
+    newest version of the protocol that 0.13.2 speaks."""
     said = decode_hello(hello[FRAME_HEADER_SIZE:])
-    assert set(range(NEWEST_OF_0_13_2 + 1)) <= set(said.versions) or said.versions[-1] <= NEWEST_OF_0_13_2
-    return encode_hello([v for v in said.versions if v <= NEWEST_OF_0_13_2], said.text)
+    assert set(range(newest + 1)) <= set(said.versions) or said.versions[-1] <= newest
+    return encode_hello([v for v in said.versions if v <= newest], said.text)

@@ -235,6 +235,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_mount.py",
     ),
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
+    "waltz_admin/observed_node.py": (f"{_ADMIN}/test_observer.py",),
+    "waltz_admin/watched_view.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
     "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/manager.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),

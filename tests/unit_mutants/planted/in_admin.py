@@ -357,4 +357,47 @@ ADMIN_BUGS = (
         "        if not count:\n",
         "A partition of which two copies were lost begins at -1.",
     ),
+    # ---- observing again and again
+    _bug(
+        "watch_that_fires_while_its_part_is_read_is_lost",
+        "console",
+        "watched_view.py",
+        "            self.fresh = True\n            try:\n                self._value = await read()\n",
+        "            try:\n                self._value = await read()\n                self.fresh = True\n",
+        "A page shows forever what ZooKeeper held when it was asked at the wrong moment.",
+    ),
+    _bug(
+        "metadata_written_while_they_are_read_are_lost",
+        "console",
+        "watched_view.py",
+        "        self._stale.difference_update(stale)  # before they are read: a watch that fires meanwhile counts\n"
+        "        try:\n            await self._metadata.read(stale, self._watch)\n",
+        "        try:\n            await self._metadata.read(stale, self._watch)\n"
+        "            self._stale.difference_update(stale)\n",
+        "The same for the metadata of a partition.",
+    ),
+    _bug(
+        "missed_report_is_not_missed",
+        "console",
+        "observed_node.py",
+        "            self.close()  # a report that is on its way would be missed\n",
+        "",
+        "What a node sent to a question that was given up is never shown.",
+    ),
+    _bug(
+        "partition_keeps_its_value_when_its_record_is_gone",
+        "console",
+        "status.py",
+        "        inputs.append(sources.answers.copy(node, partition))\n",
+        "",
+        "A copy that no longer shows its record at the low-water mark is shown as current.",
+    ),
+    _bug(
+        "observed_node_takes_a_record_for_shown_at_another_mark",
+        "console",
+        "observed_node.py",
+        "    same = record.session_id == copy.session_id and record.low_water_mark == copy.low_water_mark\n",
+        "    same = record.session_id == copy.session_id\n",
+        "The record at a new mark is not asked for.",
+    ),
 )

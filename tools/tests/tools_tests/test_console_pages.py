@@ -9,7 +9,14 @@ from tools_tests.console_rig import Source, cluster, console
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus
 from waltz_admin.errors import UnreachableError
 from waltz_cluster.replica_rules import Standing
-from waltz_tools.console.collector import LINGER_SECONDS, MAX_REST_SECONDS, REST, Collector
+from waltz_tools.console.collector import (
+    LEAST_REST,
+    LINGER_SECONDS,
+    MAX_REST_SECONDS,
+    PROMPT_SECONDS,
+    REST,
+    Collector,
+)
 from waltz_tools.console.history import changes, rates
 
 
@@ -103,7 +110,10 @@ async def test_the_cluster_is_asked_only_while_somebody_watches() -> None:
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("work_each", "pause"), [(0.0, 2.0), (1.0, REST), (60.0, MAX_REST_SECONDS)])
+@pytest.mark.parametrize(
+    ("work_each", "pause"),
+    [(0.0, 2.0), (0.06, 0.06 * REST), (0.2, PROMPT_SECONDS), (1.0, LEAST_REST), (60.0, MAX_REST_SECONDS)],
+)
 async def test_a_cluster_that_is_much_work_is_asked_less_often(work_each: float, pause: float) -> None:
     loop = asyncio.get_running_loop()
     times, work = [], 0.0

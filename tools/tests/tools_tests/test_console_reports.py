@@ -163,7 +163,7 @@ async def test_a_server_without_reports_is_asked_again_after_minutes(monkeypatch
         raise AssertionError("reports need no ZooKeeper")
 
     now = 1000.0
-    monkeypatch.setattr("waltz_tools.console.source.read_reports", read)
+    monkeypatch.setattr("waltz_tools.console.source.ask_reports", read)
     monkeypatch.setattr("time.monotonic", lambda: now)
     source = ClusterSource(never, "/", TlsSettings(enabled=False), question_seconds=1.0)
     servers = [(1, SERVER), (2, SERVER)]

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _GROUP = "waltz-storage"
+_FIGURES = (
+    "log-bytes", "log-growth-bytes-per-day", "log-growth-window-seconds", "disk-size-bytes", "disk-free-bytes",
+    "disk-reserve-bytes", "disk-days-to-full", "disk-full",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,19 @@ def parse_disk(metrics: Mapping[str, object]) -> NodeDisk | None:
     gauges = metrics.get("gauges")
     if not isinstance(gauges, Mapping) or f"{_GROUP}.disk-full" not in gauges:
         return None
+    prefix = f"{_GROUP}."
+    return disk_of(
+        {
+            name.removeprefix(prefix): entry.get("value")
+            for name in (f"{prefix}{figure}" for figure in _FIGURES)
+            if isinstance(entry := gauges.get(name), Mapping)
+        }
+    )
 
-    def value(name: str) -> object:
-        entry = gauges.get(f"{_GROUP}.{name}")
-        return entry.get("value") if isinstance(entry, Mapping) else None
+
+def disk_of(figures: Mapping[str, object]) -> NodeDisk:
+    """The figures by the names of the gauges, without their group. Pure."""
+    value = figures.get
 
     def number(name: str) -> float | None:
         found = value(name)

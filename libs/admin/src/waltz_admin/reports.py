@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -127,22 +128,45 @@ async def read_reports(
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> list[ServerReport]:
     """Ask these servers (id, address); one that does not answer in time says so in its place."""
+    return await ask_reports(
+        servers,
+        parts,
+        lambda endpoint: ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds),
+        partition=partition,
+        timeout_seconds=timeout_seconds,
+    )
+
+
+async def ask_reports(
+    servers: Iterable[tuple[int, Endpoint]],
+    parts: int,
+    connect: Callable[[Endpoint], AbstractAsyncContextManager[ServerAdminConnection]],
+    *,
+    partition: int = ALL_PARTITIONS,
+    timeout_seconds: float,
+) -> list[ServerReport]:
+    """The same over connections that somebody keeps."""
     return list(
         await asyncio.gather(
-            *(_ask(one, endpoint, parts, partition, tls, timeout_seconds) for one, endpoint in servers)
+            *(
+                _ask(one, endpoint, parts, partition, connect(endpoint), timeout_seconds)
+                for one, endpoint in servers
+            )
         )
     )
 
 
 async def _ask(
-    server_id: int, endpoint: Endpoint, parts: int, partition: int, tls: TlsSettings, timeout_seconds: float
+    server_id: int,
+    endpoint: Endpoint,
+    parts: int,
+    partition: int,
+    opening: AbstractAsyncContextManager[ServerAdminConnection],
+    timeout_seconds: float,
 ) -> ServerReport:
     answers = False
     try:
-        async with (
-            asyncio.timeout(timeout_seconds),
-            ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server,
-        ):
+        async with asyncio.timeout(timeout_seconds), opening as server:
             await server.partitions()
             answers = True
             text = await server.report(parts, partition)

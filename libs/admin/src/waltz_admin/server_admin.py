@@ -99,6 +99,16 @@ class ServerAdminConnection(AdminRequests):
             await self._channel.wait_closed()
 
     @property
+    def closed(self) -> bool:
+        """True once the connection is of no use any longer."""
+        return self._channel is None or self._channel.closed
+
+    def end(self) -> None:
+        """Close without waiting for the peer; harmless when it is closed."""
+        if self._channel is not None:
+            self._channel.close("done")
+
+    @property
     def certificate(self) -> ShownCertificate | None:
         """The certificate of the server, where it is verified."""
         return shown_certificate(self._channel.extra("peercert")) if self._channel is not None else None

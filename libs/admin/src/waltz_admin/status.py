@@ -70,6 +70,71 @@ class _Sources:
     owners: Mapping[int, Sequence[tuple[int, int]]]
     """Partition -> servers that the assignment gives it to, with the generation."""
     copies: Mapping[tuple[str, int], NodePartition]
+    servers: Mapping[int, Endpoint]
+    """Those that are registered."""
+
+
+_SILENT = ServerAnswer()
+
+_Inputs = tuple[object, ...]
+
+
+class Summary:
+    """Makes the page again and again: a partition that is well keeps its value while nothing of what it was
+    made of has changed. Bounded by the number of partitions."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[_Inputs, PartitionStatus]] = {}
+
+    def make(self, view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> ClusterStatus:
+        """The page of what was answered, servers and nodes in the order of their addresses."""
+        groups = view.nodes.groups
+        sources = _sources(view, answers, nodes)
+        return ClusterStatus(
+            view.params.name,
+            str(view.store.cluster_key),
+            tuple(
+                _server(view, server, answers)
+                for server in sorted(view.servers, key=lambda server: server.endpoint)
+            ),
+            tuple(
+                _node(node, groups.get(node), tuple(sorted(held)), nodes.get(node))
+                for node, held in sorted(view.nodes.partitions.items())
+            ),
+            tuple(self._partition(sources, partition) for partition in range(view.params.num_partitions)),
+        )
+
+    def _partition(self, sources: _Sources, partition: int) -> PartitionStatus:
+        inputs = _inputs(sources, partition)
+        kept = self._kept.get(partition)
+        if kept is not None and kept[0] == inputs:
+            return kept[1]
+        made = _partition(sources, partition)
+        self._kept.pop(partition, None)
+        if made.healthy:  # what is said of another one depends on all servers and nodes
+            self._kept[partition] = inputs, made
+        return made
+
+
+def _inputs(sources: _Sources, partition: int) -> _Inputs:
+    """Everything that `_partition` makes a healthy partition of."""
+    server, answer, generation = _owner(sources, partition)
+    assigned = sources.replicas.get(partition, ())
+    inputs: list[object] = [
+        sources.metadata.get(partition),
+        sources.view.metadata_written.get(PartitionId(partition)),
+        tuple(assigned),
+        server,
+        generation,
+        answer.health is not None and answer.health.get(partition, False),
+    ]
+    for node in assigned:
+        status = sources.nodes.get(node)
+        inputs.append(status is None or status.error is not None)
+        inputs.append(status is not None and status.disk is not None and status.disk.full)
+        inputs.append(sources.copies.get((node, partition)))
+        inputs.append(sources.answers.copy(node, partition))
+    return tuple(inputs)
 
 
 def _sources(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> _Sources:
@@ -83,26 +148,13 @@ def _sources(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus
             owners.setdefault(partition, []).append((server_id, generation))
     copies = {(node, int(c.partition_id)): c for node, status in nodes.items() for c in status.partitions}
     metadata = {int(key): value for key, value in view.metadata.items()}
-    return _Sources(view, answers, nodes, metadata, replicas, owners, copies)
+    servers = {server.server_id: server.endpoint for server in view.servers}
+    return _Sources(view, answers, nodes, metadata, replicas, owners, copies, servers)
 
 
 def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> ClusterStatus:
     """Make the page of what was answered, servers and nodes in the order of their addresses. Pure."""
-    groups = view.nodes.groups
-    sources = _sources(view, answers, nodes)
-    return ClusterStatus(
-        view.params.name,
-        str(view.store.cluster_key),
-        tuple(
-            _server(view, server, answers)
-            for server in sorted(view.servers, key=lambda server: server.endpoint)
-        ),
-        tuple(
-            _node(node, groups.get(node), tuple(sorted(held)), nodes.get(node))
-            for node, held in sorted(view.nodes.partitions.items())
-        ),
-        tuple(_partition(sources, partition) for partition in range(view.params.num_partitions)),
-    )
+    return Summary().make(view, answers, nodes)
 
 
 def _node(
@@ -181,11 +233,10 @@ def _with_those_ahead(
 def _owner(sources: _Sources, partition: int) -> tuple[Endpoint | None, ServerAnswer, int | None]:
     """Its server, what that answered, and the generation of the assignment."""
     owners = sources.owners.get(partition, ())
-    present = {server.server_id: server.endpoint for server in sources.view.servers}
-    if len(owners) != 1 or owners[0][0] not in present:
-        return None, ServerAnswer(), None
+    if len(owners) != 1 or owners[0][0] not in sources.servers:
+        return None, _SILENT, None
     server_id, generation = owners[0]
-    return present[server_id], sources.answers.servers.get(server_id, ServerAnswer()), generation
+    return sources.servers[server_id], sources.answers.servers.get(server_id, _SILENT), generation
 
 
 _LIMITED_BY_A_FULL_DISK = frozenset(

@@ -72,19 +72,31 @@ class SyncReport:
         return not self.failed
 
 
+async def open_admin(
+    endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
+) -> StorageAdminConnection:
+    """A connection to an admin port, which the caller closes; UnreachableError. `reports`: see
+    `StorageAdminConnection.open`."""
+    context = client_context(tls)
+    try:
+        return await StorageAdminConnection.open(
+            endpoint,
+            cluster_key=params.cluster_key,
+            num_partitions=params.num_partitions,
+            tls=context,
+            reports=reports,
+        )
+    except (WaltzProtocolError, OSError) as error:
+        reason = str(error).replace(f"cannot connect to {endpoint}: ", "cannot connect: ")
+        raise UnreachableError(f"storage node {endpoint}: {reason}") from error
+
+
 @asynccontextmanager
 async def admin_connection(
     endpoint: Endpoint, params: StoreParams, tls: TlsSettings
 ) -> AsyncIterator[StorageAdminConnection]:
     """An open admin port; UnreachableError for everything that goes wrong with it."""
-    context = client_context(tls)
-    try:
-        connection = await StorageAdminConnection.open(
-            endpoint, cluster_key=params.cluster_key, num_partitions=params.num_partitions, tls=context
-        )
-    except (WaltzProtocolError, OSError) as error:
-        reason = str(error).replace(f"cannot connect to {endpoint}: ", "cannot connect: ")
-        raise UnreachableError(f"storage node {endpoint}: {reason}") from error
+    connection = await open_admin(endpoint, params, tls)
     try:
         yield connection
     except (WaltzProtocolError, OSError) as error:

@@ -7,7 +7,7 @@ from waltz_admin.errors import AdminError, StorageNodeError
 from waltz_cluster.errors import NoNodeError, SerializationError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
-from waltz_cluster.store import Op, SetOp, ZooKeeperStore
+from waltz_cluster.store import Op, SetOp, ZooKeeperReads
 from waltz_protocol.types import Endpoint, PartitionId
 
 
@@ -39,7 +39,7 @@ class NodeMaps:
         return ops
 
 
-async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
+async def read_maps(store: ZooKeeperReads, paths: ClusterPaths) -> NodeMaps:
     """All three, as they are now; AdminError when one is missing or unreadable.
 
     A member of the ensemble that lags behind would show what was assigned before the last command, and a

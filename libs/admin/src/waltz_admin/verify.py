@@ -16,6 +16,7 @@ way: nodes are asked after ZooKeeper.
 import asyncio
 import enum
 from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from waltz_admin.errors import AdminError
@@ -34,7 +35,7 @@ from waltz_cluster.replica_rules import (
     change_incomplete,
     why_not_current,
 )
-from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId
@@ -105,11 +106,14 @@ class NodeAnswer:
 
     def copy(self, partition_id: int) -> Answer:
         """Its answer about its copy of the partition."""
+        known = self.copies.get(partition_id)
+        if known is not None and self.partitions is not None:
+            return known
         if self.partitions is None:
             return NoAnswer()
         if partition_id not in self.partitions:
             return NotHeld()
-        return self.copies.get(partition_id, NoAnswer("it did not report the state of its copy"))
+        return NoAnswer("it did not report the state of its copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class Answers:
 
     def copy(self, node: str, partition_id: int) -> Answer:
         """What a storage node reports about its copy of a partition."""
-        return self.nodes.get(node, NodeAnswer()).copy(partition_id)
+        found = self.nodes.get(node)
+        return NoAnswer() if found is None else found.copy(partition_id)
 
 
 async def verify_cluster(
@@ -153,7 +158,15 @@ async def gather(
     partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
-        asyncio.gather(*(_ask_server(server, tls, timeout_seconds) for server in servers)),
+        asyncio.gather(
+            *(
+                ask_server(
+                    ServerAdminConnection(server.endpoint, tls, timeout_seconds=timeout_seconds),
+                    timeout_seconds,
+                )
+                for server in servers
+            )
+        ),
         asyncio.gather(*(_ask_node(view, node, tls, timeout_seconds, chosen) for node in nodes)),
     )
     return Answers(
@@ -162,15 +175,15 @@ async def gather(
     )
 
 
-async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_seconds: float) -> ServerAnswer:
+async def ask_server(
+    opening: AbstractAsyncContextManager[ServerAdminConnection], timeout_seconds: float
+) -> ServerAnswer:
+    """What the server at the other end of a connection answers within the timeout."""
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
     health: Mapping[int, bool] | None = None
     try:
-        async with (
-            asyncio.timeout(timeout_seconds),
-            ServerAdminConnection(server.endpoint, tls, timeout_seconds=timeout_seconds) as connection,
-        ):
+        async with asyncio.timeout(timeout_seconds), opening as connection:
             partitions = frozenset(await connection.partitions())
             health = await connection.health()
             connectivity = await connection.storage_connectivity()  # may take long when nodes are away

@@ -4,8 +4,10 @@
 "not there" for "cannot be read": each of its answers is a positive one, and everything else is an error.
 """
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.tree import NodeMaps, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import ClusterMismatchError, ClusterNotFoundError, NoNodeError, SerializationError
-from waltz_cluster.membership import MembershipReader
+from waltz_cluster.membership import MembershipReader, Snapshot
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import (
@@ -24,7 +26,7 @@ from waltz_cluster.serializers import (
     ServerDescriptor,
     StoreParams,
 )
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import Watch, ZooKeeperReads, ZooKeeperStore
 from waltz_protocol.types import PartitionId
 
 
@@ -57,7 +59,7 @@ class ClusterView:
         ]
 
 
-_PARALLEL_READS = 64
+MAX_PARALLEL_READS = 64
 
 
 async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
@@ -66,7 +68,20 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
     paths = ClusterPaths(root)
     params, store_params = await read_params(store, root)
     snapshot = await MembershipReader(store, paths, lambda: None).snapshot(watch=False)
-    metadata, versions, never, written = await _read_metadata(store, paths, params.num_partitions)
+    metadata = MetadataReads(store, root)
+    await metadata.read_names(store, paths)
+    await metadata.read([PartitionId(p) for p in range(params.num_partitions)], lambda _: None)
+    return view_of(params, store_params, snapshot, await read_maps(store, paths), metadata)
+
+
+def view_of(
+    params: ClusterParams,
+    store_params: StoreParams,
+    snapshot: Snapshot,
+    maps: NodeMaps,
+    metadata: MetadataReads,
+) -> ClusterView:
+    """The view of what was read. Pure."""
     servers = sorted(snapshot.members.values(), key=lambda descriptor: descriptor.server_id)
     return ClusterView(
         params,
@@ -74,11 +89,11 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
         tuple(servers),
         snapshot.assignment,
         snapshot.consistent and bool(servers),
-        await read_maps(store, paths),
-        metadata,
-        versions,
-        never,
-        written,
+        maps,
+        {PartitionId(p): metadata.found[PartitionId(p)] for p in range(params.num_partitions)},
+        dict(metadata.versions),
+        metadata.never_started,
+        dict(metadata.written),
     )
 
 
@@ -113,36 +128,51 @@ async def _key(store: ZooKeeperStore, root: str) -> UUID | None:
         return None
 
 
-async def _read_metadata(
-    store: ZooKeeperStore, paths: ClusterPaths, num_partitions: int
-) -> tuple[
-    dict[PartitionId, PartitionMetadata | str | None],
-    dict[PartitionId, int],
-    frozenset[PartitionId],
-    dict[PartitionId, float],
-]:
-    """Of every partition: metadata, versions, those never started, times. The proof that one never was
-    started is read first: metadata can only come, not have gone, after it."""
-    names, stat = await store.get_children(paths.partitions)
-    never_deleted = stat.cversion == len(names)
-    reader = StoreMetadata(store, paths.root)
-    metadata: dict[PartitionId, PartitionMetadata | str | None] = {}
-    versions: dict[PartitionId, int] = {}
-    written: dict[PartitionId, float] = {}
+class MetadataReads:
+    """The metadata of all partitions, as read: a partition is read again only when that was asked for.
 
-    async def one(partition_id: PartitionId) -> None:
+    The proof that one never was started is read first: metadata can only come, not have gone, after it.
+    """
+
+    def __init__(self, store: ZooKeeperStore, root: str) -> None:
+        self._reader = StoreMetadata(store, root)
+        self.names: frozenset[str] = frozenset()
+        self.never_deleted = False
+        self.found: dict[PartitionId, PartitionMetadata | str | None] = {}
+        self.versions: dict[PartitionId, int] = {}
+        self.written: dict[PartitionId, float] = {}
+
+    async def read_names(self, store: ZooKeeperReads, paths: ClusterPaths) -> frozenset[str]:
+        """Which partitions have metadata, and whether there ever were more."""
+        names, stat = await store.get_children(paths.partitions)
+        self.names, self.never_deleted = frozenset(names), stat.cversion == len(names)
+        return self.names
+
+    async def read(
+        self, partitions: Sequence[PartitionId], watch: Callable[[PartitionId], Watch | None]
+    ) -> None:
+        """Read these, `MAX_PARALLEL_READS` at a time; `watch` gives the watch to set."""
+        for start in range(0, len(partitions), MAX_PARALLEL_READS):
+            await asyncio.gather(
+                *(self._one(p, watch(p)) for p in partitions[start : start + MAX_PARALLEL_READS])
+            )
+
+    async def _one(self, partition_id: PartitionId, watch: Watch | None) -> None:
+        found: PartitionMetadata | str | None
         try:
-            found, stat = await reader.read_partition_stat(partition_id)
+            found, stat = await self._reader.read_partition_stat(partition_id, watch)
         except SerializationError as error:
-            metadata[partition_id] = str(error)
-            return
-        metadata[partition_id] = found
+            found, stat = str(error), None
+        self.found[partition_id] = found
+        self.versions.pop(partition_id, None)
+        self.written.pop(partition_id, None)
         if stat is not None:
-            versions[partition_id] = stat.version
-            written[partition_id] = stat.modified_ms / 1000
+            self.versions[partition_id] = stat.version
+            self.written[partition_id] = stat.modified_ms / 1000
 
-    everything = [PartitionId(partition_id) for partition_id in range(num_partitions)]
-    for start in range(0, num_partitions, _PARALLEL_READS):
-        await asyncio.gather(*(one(p) for p in everything[start : start + _PARALLEL_READS]))
-    never = frozenset(p for p in everything if never_deleted and str(p) not in names and metadata[p] is None)
-    return {p: metadata[p] for p in everything}, versions, never, written
+    @property
+    def never_started(self) -> frozenset[PartitionId]:
+        """Partitions of which ZooKeeper proves that they never had metadata."""
+        if not self.never_deleted:
+            return frozenset()
+        return frozenset(p for p, one in self.found.items() if one is None and str(p) not in self.names)

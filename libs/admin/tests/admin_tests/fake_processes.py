@@ -1,5 +1,6 @@
 """Storage nodes and servers that answer on real ports what the tests put into them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -68,6 +69,14 @@ class FakeNode:
     other_sessions: dict[int, SessionInfo | None] = field(default_factory=dict)
     """Partitions that have another session than `session`; None = the question fails."""
     asked: list[int] = field(default_factory=list)
+    reports: bool = False
+    """It has node reports: it speaks the newest version of the admin port."""
+    report: str | None = None
+    """A report that it sends in place of its own."""
+    questions: list[str] = field(default_factory=list)
+    """Names of the messages that came to the admin port."""
+    asks: asyncio.Event | None = None
+    """When set, a question for a report sets it and is not answered."""
 
     @property
     def connect_string(self) -> str:
@@ -79,6 +88,7 @@ class FakeNode:
 
     def answer_admin(self, message: Any) -> Any:
         n = message.seq_num
+        self.questions.append(type(message).__name__)
         if self.refuse and not isinstance(message, admin.OpenRequest):
             return admin.FailureResponse(n, RpcError(self.refuse))
         match message:
@@ -96,6 +106,11 @@ class FakeNode:
             case admin.RecordListRequest():
                 found = [r for r in self.records if r.transaction_id >= message.transaction_id]
                 return admin.RecordListResponse(n, message.partition_id, tuple(found[: message.max_count]))
+            case admin.NodeReportRequest() if self.asks is not None:
+                self.asks.set()
+                return None
+            case admin.NodeReportRequest():
+                return admin.NodeReportResponse(n, self.report or json.dumps(self.changes()))
             case admin.MetricsRequest():
                 return admin.MetricsResponse(n, json.dumps(self.metrics()))
             case admin.PartitionAssignmentRequest():
@@ -109,6 +124,14 @@ class FakeNode:
                 self.orders.append(message)
                 self.status.update(dict.fromkeys(message.partitions or (), message.available))
         return admin.SuccessResponse(n)
+
+    def changes(self) -> dict[str, Any]:
+        """A node report that holds everything."""
+        states = {}
+        for p, available in self.status.items():
+            info = self.other_sessions.get(p, self.session)
+            states[str(p)] = info and [*info, 4 + available, int(available), 11, 99, info.session_id]
+        return {"partitions": states, "gone": [], "disk": {"disk-full": False}}
 
     def metrics(self) -> dict[str, Any]:
         gauges: dict[str, Any] = {"waltz-storage.waltz-storage-partition-ids": {"value": sorted(self.status)}}
@@ -139,7 +162,7 @@ class FakeNode:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["FakeNode"]:
         async with (
-            listening(ADMIN, self.answer_admin) as self.admin_port,
+            listening(ADMIN, self.answer_admin, None if self.reports else (0,)) as self.admin_port,
             listening(STORAGE, self.answer_storage) as self.storage_port,
         ):
             yield self

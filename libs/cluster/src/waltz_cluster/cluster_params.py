@@ -15,7 +15,7 @@ from waltz_cluster.errors import (
 )
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams, StoreParams
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import ZooKeeperReads
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ async def patiently(read: Callable[[], Awaitable[T]], timeout_seconds: float = S
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
-async def read_cluster_params(store: ZooKeeperStore, root: str) -> ClusterParams:
+async def read_cluster_params(store: ZooKeeperReads, root: str) -> ClusterParams:
     """Data of the root; ClusterNotFoundError (one line) when it is not there or not a cluster's."""
     try:
         data, _ = await store.get(root)
@@ -55,7 +55,7 @@ async def read_cluster_params(store: ZooKeeperStore, root: str) -> ClusterParams
         raise ClusterNotFoundError(f"{root} is not the root of a cluster: {error}") from None
 
 
-async def read_store_params(store: ZooKeeperStore, root: str) -> StoreParams:
+async def read_store_params(store: ZooKeeperReads, root: str) -> StoreParams:
     """Data of `store`; ClusterNotFoundError when it is not there."""
     path = ClusterPaths(root).store
     try:
@@ -67,7 +67,7 @@ async def read_store_params(store: ZooKeeperStore, root: str) -> StoreParams:
         raise ClusterNotFoundError(f"{path} does not hold store parameters: {error}") from None
 
 
-async def read_params(store: ZooKeeperStore, root: str) -> tuple[ClusterParams, StoreParams]:
+async def read_params(store: ZooKeeperReads, root: str) -> tuple[ClusterParams, StoreParams]:
     """Both; ClusterMismatchError when they disagree on the number of partitions."""
     cluster, params = await read_cluster_params(store, root), await read_store_params(store, root)
     if cluster.num_partitions != params.num_partitions:

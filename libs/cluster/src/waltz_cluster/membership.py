@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from waltz_cluster.errors import NoNodeError, SerializationError, VersionConflictError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
-from waltz_cluster.store import Watch, ZooKeeperStore
+from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.watching import Watches
 
 _log = logging.getLogger(__name__)
 
@@ -53,46 +54,29 @@ class Snapshot:
 
 
 class MembershipReader:
-    """Takes snapshots. At most one watch is outstanding per znode and kind, however often it is read."""
+    """Takes snapshots; `changed` is called when one is out of date."""
 
     def __init__(self, store: ZooKeeperStore, paths: ClusterPaths, changed: Callable[[], None]) -> None:
         self._store = store
         self._paths = paths
-        self._changed = changed
-        self._armed: set[tuple[str, str]] = set()
+        self._watches = Watches(changed)
         self._watching = True
 
-    def _arm(self, key: tuple[str, str]) -> Watch | None:
-        if key in self._armed or not self._watching:
-            return None
-        self._armed.add(key)
-
-        def fired() -> None:
-            self._armed.discard(key)
-            self._changed()
-
-        return fired
-
     async def _get(self, path: str) -> tuple[bytes | None, int, int, int]:
-        key = ("data", path)
-        watch = self._arm(key)
-        try:
-            data, stat = await self._store.get(path, watch)
-        except BaseException:
-            if watch is not None:
-                self._armed.discard(key)
-            raise
+        if self._watching:
+            data, stat = await self._watches.read("data", path, lambda own: self._store.get(path, own))
+        else:
+            data, stat = await self._store.get(path)
         return data, stat.version, stat.cversion, stat.ephemeral_owner
 
     async def _children(self) -> tuple[list[str], int]:
-        key = ("children", self._paths.server_descriptors)
-        watch = self._arm(key)
-        try:
-            names, stat = await self._store.get_children(self._paths.server_descriptors, watch)
-        except BaseException:
-            if watch is not None:
-                self._armed.discard(key)
-            raise
+        path = self._paths.server_descriptors
+        if self._watching:
+            names, stat = await self._watches.read(
+                "children", path, lambda own: self._store.get_children(path, own)
+            )
+        else:
+            names, stat = await self._store.get_children(path)
         return names, stat.cversion
 
     async def snapshot(self, *, watch: bool = True) -> Snapshot:

@@ -20,7 +20,7 @@ from waltz_cluster.serializers import (
     ReplicaAssignments,
     StoreParams,
 )
-from waltz_cluster.store import CheckOp, ZnodeStat, ZooKeeperStore
+from waltz_cluster.store import CheckOp, Watch, ZnodeStat, ZooKeeperStore
 
 NO_VERSION = -2
 """Version given for a znode that does not exist (-1 would mean "any" to ZooKeeper)."""
@@ -44,11 +44,12 @@ class StoreMetadata:
         return found, NO_VERSION if stat is None else stat.version
 
     async def read_partition_stat(
-        self, partition_id: int
+        self, partition_id: int, watch: Watch | None = None
     ) -> tuple[PartitionMetadata | None, ZnodeStat | None]:
-        """The same with everything that ZooKeeper knows about the znode; (None, None) when it is missing."""
+        """The same with everything that ZooKeeper knows about the znode; (None, None) when it is missing,
+        and then without a watch."""
         try:
-            data, stat = await self._store.get(self._paths.partition(partition_id))
+            data, stat = await self._store.get(self._paths.partition(partition_id), watch)
         except NoNodeError:
             return None, None
         return PartitionMetadata.from_bytes(data), stat

@@ -89,7 +89,27 @@ class CheckOp:
 Op = CreateOp | SetOp | DeleteOp | CheckOp
 
 
-class ZooKeeperStore(Protocol):
+class ZooKeeperReads(Protocol):
+    """What those need who only read."""
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        """Data and Stat; NoNodeError. The watch fires on a change of data or deletion."""
+        ...
+
+    async def get_children(self, path: str, watch: Watch | None = None) -> tuple[list[str], ZnodeStat]:
+        """Sorted names and Stat; NoNodeError. The watch fires when a child comes or goes, or on deletion."""
+        ...
+
+    async def sync(self, path: str) -> None:
+        """Wait until what this session reads includes every change made before the call, by whomever.
+
+        A member of an ensemble may answer reads with an older state of the tree; a session's own writes are
+        always seen.
+        """
+        ...
+
+
+class ZooKeeperStore(ZooKeeperReads, Protocol):
     """One ZooKeeper session after another; see the module for the rules.
 
     Every operation may raise ConnectionLostError, SessionLostError and AuthError besides what it names.
@@ -122,24 +142,8 @@ class ZooKeeperStore(Protocol):
         """Call `listener` on every change from now on; returns the function that removes it."""
         ...
 
-    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
-        """Data and Stat; NoNodeError. The watch fires on a change of data or deletion."""
-        ...
-
-    async def get_children(self, path: str, watch: Watch | None = None) -> tuple[list[str], ZnodeStat]:
-        """Sorted names and Stat; NoNodeError. The watch fires when a child comes or goes, or on deletion."""
-        ...
-
     async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
         """Stat or None. The watch fires on creation, change of data or deletion."""
-        ...
-
-    async def sync(self, path: str) -> None:
-        """Wait until what this session reads includes every change made before the call, by whomever.
-
-        A member of an ensemble may answer reads with an older state of the tree; a session's own writes are
-        always seen.
-        """
         ...
 
     async def create(

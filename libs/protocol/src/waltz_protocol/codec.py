@@ -118,7 +118,7 @@ class Protocol:
 
 CLIENT = Protocol("client-server", Magic.CLIENT, (0, 1, 2, 3, 4, 5), client.MESSAGES)
 STORAGE = Protocol("storage", Magic.STORAGE, (0,), storage.MESSAGES)
-ADMIN = Protocol("storage admin", Magic.ADMIN, (0,), admin.MESSAGES)
+ADMIN = Protocol("storage admin", Magic.ADMIN, (0, 1), admin.MESSAGES)
 PEER = Protocol("server peer", Magic.CLIENT, (peer.PEER_VERSION,), peer.MESSAGES)
 NEWEST_OF_0_13_2 = 4
 """The newest version of the client-server protocol that release 0.13.2 speaks; ours are above it."""

@@ -124,7 +124,7 @@ def test_storage_frames_are_those_of_the_codec() -> None:
     assert b"".join(found_parts(kind, *ids, None)) == STORAGE.encode(storage.RecordResponse(*ids, None), 0)
     parts = list_parts(storage.RecordListResponse.TYPE, *ids, [WIRE, WIRE])
     assert b"".join(parts) == STORAGE.encode(storage.RecordListResponse(*ids, (RECORD, RECORD)), 0)
-    parts_of_admin = admin_record_list_parts(3, 4, 2, WIRE * 2)
+    parts_of_admin = admin_record_list_parts(0, 3, 4, 2, WIRE * 2)
     assert b"".join(parts_of_admin) == ADMIN.encode(admin.RecordListResponse(3, 4, (RECORD, RECORD)), 0)
 
 

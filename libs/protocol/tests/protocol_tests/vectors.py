@@ -260,9 +260,14 @@ _ADMIN: list[tuple[Message, str]] = [
         "410000000000170e00000000000000010000000200000000010000000300",
     ),
 ]
+_ADMIN_1: list[tuple[Message, str]] = [
+    (admin.NodeReportRequest(1, True), "4100010000000a0f000000000000000101"),
+    (admin.NodeReportResponse(1, "{}"), "4100010000000f100000000000000001000000027b7d"),
+]
 
 VECTORS = [
     *CLIENT_VECTORS,
     *(Vector(STORAGE, 0, message, bytes.fromhex(text)) for message, text in _STORAGE),
     *(Vector(ADMIN, 0, message, bytes.fromhex(text)) for message, text in _ADMIN),
+    *(Vector(ADMIN, 1, message, bytes.fromhex(text)) for message, text in _ADMIN_1),
 ]

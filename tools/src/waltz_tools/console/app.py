@@ -24,6 +24,7 @@ from waltz_tools.cli.transactions import HeaderFilter
 from waltz_tools.console import pages
 from waltz_tools.console.collector import Collector, Observation
 from waltz_tools.console.records import MAX_PAGE, RecordReader, command
+from waltz_tools.console.rows import PartitionRows
 from waltz_tools.console.safety import HEADERS, Sessions, why_host_refused, why_origin_refused
 from waltz_tools.console.settings import ConsoleSettings
 from waltz_tools.lock_names import MAX_NAMES, hashes_of
@@ -60,6 +61,7 @@ class Console:
         self._sessions = sessions
         self._assets = _load_assets()
         self._rendered: dict[str, tuple[int, bytes]] = {}
+        self._rows = PartitionRows()
         self._streams = 0
         self._guess = asyncio.Lock()
         self.guard: ConnectionGuard | None = None
@@ -74,7 +76,7 @@ class Console:
         add("/api/about", self._about)
         add("/api/events", self._events)
         add("/api/overview", self._overview)
-        add("/api/partitions", self._page("partitions", pages.partitions))
+        add("/api/partitions", self._partitions)
         add(r"/api/partitions/{number:\d{1,9}}", self._partition)
         add("/api/nodes", self._page("nodes", pages.nodes))
         add("/api/findings", self._page("findings", pages.findings))
@@ -206,6 +208,14 @@ class Console:
             made = (number, json.dumps(body).encode())
             self._rendered[name] = made
         return web.Response(body=made[1], content_type="application/json")
+
+    async def _partitions(self, request: web.Request) -> web.Response:
+        """Those that have changed since the observation that the viewer has; all without one."""
+        seen = await self._seen()
+        self._rows.take(seen)
+        head = json.dumps({"cluster": seen.status.name, "state": self._state()})
+        body = f"{head[:-1]}, {self._rows.text(_number(request, 'since', 0))}}}"
+        return web.Response(body=body.encode(), content_type="application/json")
 
     async def _overview(self, request: web.Request) -> web.Response:
         collector = self._collector

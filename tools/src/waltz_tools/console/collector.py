@@ -1,8 +1,9 @@
 """Observes the cluster for all viewers together, and only while there is one.
 
 One task asks, everybody gets the same answer: a hundred open pages cost the cluster what one costs. Between
-two observations it rests at least the interval, and at least `REST` times as long as the last one worked, so
-a large cluster is asked less often. To wait for a process that does not answer is no work.
+two observations it rests at least the interval, and `REST` times as long as the last one worked unless
+findings would come late by that, `LEAST_REST` times at least. To wait for a process that does not answer is
+no work.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ from waltz_protocol.types import Endpoint
 from waltz_tools.console.history import Change, Rates, changes, rates
 from waltz_tools.console.reports import NOTHING_SINCE, Since, since
 
-REST = 9
-"""So the console takes a tenth of a core at most."""
+REST = 49
+"""So the console takes a fiftieth of a core, where that much rest is no more than `PROMPT_SECONDS`."""
+PROMPT_SECONDS = 4.0
+"""A finding is on the screen within five seconds."""
+LEAST_REST = 9
+"""And never more than a tenth of a core, where that much rest is no more than `MAX_REST_SECONDS`."""
 MAX_REST_SECONDS = 30.0
 LINGER_SECONDS = 15.0
 """After the last question of a viewer."""
@@ -68,6 +73,11 @@ class Point:
 
 AskReports = Callable[[Sequence[tuple[int, Endpoint]], int], Awaitable[Sequence[ServerReport]]]
 """Of these servers (id and address), the sum of the parts that are wanted."""
+
+
+def rest_after(work_seconds: float) -> float:
+    """Seconds of rest after an observation that took this much of the processor."""
+    return max(min(REST * work_seconds, PROMPT_SECONDS), min(LEAST_REST * work_seconds, MAX_REST_SECONDS))
 
 
 class Collector:
@@ -160,7 +170,7 @@ class Collector:
             self._observing = False
             self._announce()
             work = self._work_clock() - worked
-            await self._rest(max(self._interval_seconds, min(REST * work, MAX_REST_SECONDS)))
+            await self._rest(max(self._interval_seconds, rest_after(work)))
 
     async def _ask(self) -> tuple[ClusterStatus, int, tuple[ServerReport, ...]]:
         """The state, and at the same time the reports of the servers that were there the last time."""

@@ -65,12 +65,9 @@ def change_object(change: Change) -> Page:
     return {"at": change.at, "kind": change.kind, "text": change.text, "bad": change.bad}
 
 
-def partitions(seen: Observation) -> Page:
-    """A row for each partition; a thousand of them are a few hundred kilobytes."""
-    return {"rows": [_row(seen, partition) for partition in seen.status.partitions]}
-
-
-def _row(seen: Observation, partition: PartitionStatus) -> Page:
+def partition_row(seen: Observation, partition: PartitionStatus) -> Page:
+    """The row of one partition; a thousand of them are a few hundred kilobytes
+    (`waltz_tools.console.rows`)."""
     last = newest(partition)
     return {
         "id": partition.partition_id,

@@ -1,5 +1,5 @@
 """Where observations come from: a ZooKeeper connection that is made when it is needed and made again after a
-failure."""
+failure, and the observer on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import UnreachableError
-from waltz_admin.reports import DOES_NOT_REPORT, ServerReport, read_reports
-from waltz_admin.status import read_status
+from waltz_admin.kept_connections import KeptConnections
+from waltz_admin.observer import ClusterObserver
+from waltz_admin.reports import DOES_NOT_REPORT, ServerReport, ask_reports
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
@@ -22,7 +23,7 @@ ASK_AGAIN_SECONDS = 600.0
 
 
 class ClusterSource:
-    """Asks the cluster. Owner of its connection to ZooKeeper; `close` ends it."""
+    """Asks the cluster. Owner of its connections; `close` ends them."""
 
     def __init__(
         self,
@@ -37,6 +38,8 @@ class ClusterSource:
         self._tls = tls
         self._question_seconds = question_seconds
         self._store: ZooKeeperStore | None = None
+        self._observer: ClusterObserver | None = None
+        self._reporting = KeptConnections(tls, REPORT_SECONDS)
         self._silent: dict[int, float] = {}
         """Id of a server without such a report -> when it is asked again."""
 
@@ -44,18 +47,23 @@ class ClusterSource:
         """The state now. UnreachableError when ZooKeeper does not answer in time, and what it raises."""
         try:
             async with asyncio.timeout(4 * self._question_seconds):
-                if self._store is None:
+                if self._observer is None:
                     self._store = await self._connect()
-                return await read_status(
-                    self._store, self._root, tls=self._tls, timeout_seconds=self._question_seconds
-                )
+                    self._observer = ClusterObserver(
+                        self._store,
+                        self._root,
+                        tls=self._tls,
+                        timeout_seconds=self._question_seconds,
+                        clock=time.monotonic,
+                    )
+                return await self._observer.observe()
         except TimeoutError:
             await self.close()
             raise UnreachableError(
                 f"ZooKeeper did not answer within {4 * self._question_seconds:g} s"
             ) from None
         except Exception:
-            await self.close()  # the next question begins with a new connection
+            await self.close()  # the next question begins with new connections
             raise
 
     async def reports(self, servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
@@ -64,7 +72,8 @@ class ClusterSource:
         now = time.monotonic()
         self._silent = {one: until for one, until in self._silent.items() if until > now}
         asked = [one for one in servers if one[0] not in self._silent]
-        found = await read_reports(asked, parts, tls=self._tls, timeout_seconds=REPORT_SECONDS)
+        self._reporting.keep({endpoint for _, endpoint in asked})
+        found = await ask_reports(asked, parts, self._reporting.to, timeout_seconds=REPORT_SECONDS)
         self._silent |= {one.server_id: now + ASK_AGAIN_SECONDS for one in found if one.silent}
         left = {one: endpoint for one, endpoint in servers if one in self._silent}
         known = {one.server_id for one in found}
@@ -73,7 +82,11 @@ class ClusterSource:
         ]
 
     async def close(self) -> None:
-        """End the connection; harmless when there is none."""
+        """End the connections; harmless when there are none."""
+        observer, self._observer = self._observer, None
         store, self._store = self._store, None
+        self._reporting.close()
+        if observer is not None:
+            observer.close()
         if store is not None:
             await store.close()

@@ -53,13 +53,14 @@ class _Connection:
         self.endpoint = endpoint
         self._requester = requester
         self._channel: Channel | None = None
+        self._versions = self._protocol.versions
 
     async def _connect(
         self, tls: ClientTls | None, connect_timeout_seconds: float, max_frame_bytes: int, opening: Message
     ) -> None:
         settings = ChannelSettings(
             magic=self._protocol.magic,
-            versions=self._protocol.versions,
+            versions=self._versions,
             hello_text=self._hello_text,
             max_frame_bytes=max_frame_bytes,
             handshake_timeout_seconds=connect_timeout_seconds,
@@ -81,7 +82,12 @@ class _Connection:
         raise NotImplementedError
 
     def _encode(self, message: Message) -> tuple[bytes]:
-        return (self._protocol.encode(message, 0),)
+        return (self._protocol.encode(message, self.version),)
+
+    @property
+    def version(self) -> int:
+        """The version of the protocol that both sides speak."""
+        return 0 if self._channel is None else self._channel.version
 
     @property
     def closed(self) -> bool:
@@ -362,9 +368,12 @@ class StorageAdminConnection(_Connection):
         request_timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        reports: bool = False,
     ) -> Self:
-        """Connect and open; errors as for the storage port."""
+        """Connect and open; errors as for the storage port. `reports`: node reports will be asked for, so
+        offer the version that has them; every other question is asked in that of release 0.13.2."""
         connection = cls(endpoint, Requester(ADMIN_SEQ_NUM_OFFSET, request_timeout_seconds))
+        connection._versions = ADMIN.versions if reports else (0,)
         opening = admin.OpenRequest(_OPEN_SEQ_NUM, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
         return connection
@@ -373,7 +382,7 @@ class StorageAdminConnection(_Connection):
         self._expect(body, admin.SuccessResponse)
 
     def _expect(self, body: memoryview, cls: type[_M]) -> _M:
-        message = ADMIN.decode(body, 0)
+        message = ADMIN.decode(body, self.version)
         if isinstance(message, admin.FailureResponse):
             raise _failure(message.error)
         if not isinstance(message, cls):
@@ -422,6 +431,17 @@ class StorageAdminConnection(_Connection):
         if not isinstance(value, dict):
             raise ProtocolError("the metrics of a storage node are not a JSON object")
         return value
+
+    @property
+    def reports(self) -> bool:
+        """Whether the node answers `report`; one of release 0.13.2 does not."""
+        return self.version >= admin.NodeReportRequest.SINCE
+
+    async def report(self, *, everything: bool) -> str:
+        """The state of the node's partitions and of its disk as JSON text: of all of them, or of those that
+        have changed since the last report on this connection. EncodeError unless it `reports`."""
+        reply = await self._call(lambda n: admin.NodeReportRequest(n, everything), admin.NodeReportResponse)
+        return reply.json or ""
 
     async def partition_status(self) -> dict[int, bool]:
         """Assigned partition id to available or not."""

@@ -104,11 +104,11 @@ def list_parts(
 
 
 def admin_record_list_parts(
-    seq_num: int, partition_id: int, count: int, wire_records: bytes
+    version: int, seq_num: int, partition_id: int, count: int, wire_records: bytes
 ) -> tuple[bytes, bytes, bytes]:
     """The frame of a record list reply of the admin port, around wire records."""
     head = _ADMIN_LIST_HEAD.pack(admin.RecordListResponse.TYPE, seq_num, partition_id, count)
-    return frame_header(Magic.ADMIN, 0, len(head) + len(wire_records)), head, wire_records
+    return frame_header(Magic.ADMIN, version, len(head) + len(wire_records)), head, wire_records
 
 
 def is_success(body: memoryview | bytes, session_id: int, partition_id: int) -> bool:

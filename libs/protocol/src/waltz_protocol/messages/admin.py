@@ -1,7 +1,8 @@
-"""Messages on the admin port of storage nodes (magic 'A', version 0).
+"""Messages on the admin port of storage nodes (magic 'A', versions 0 and 1).
 
-Every body is the type byte and the sequence number, then the fields in the order given here. Type 5 is
-retired and unknown. A null list of partitions (None) is representable: nodes close the connection for it.
+Release 0.13.2 speaks version 0 only; version 1 adds the node report. Every body is the type byte and the
+sequence number, then the fields in the order given here. Type 5 is retired and unknown. A null list of
+partitions (None) is representable: nodes close the connection for it.
 """
 
 from dataclasses import dataclass
@@ -157,6 +158,27 @@ class AssignedPartitionStatusResponse:
     status: IntBoolMap
 
 
+@dataclass(frozen=True, slots=True)
+class NodeReportRequest:
+    """Ask for the state of all partitions of the node, or for what has changed since the last report on this
+    connection."""
+
+    TYPE: ClassVar[int] = 15
+    SINCE: ClassVar[int] = 1
+    seq_num: Long
+    everything: Bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReportResponse:
+    """The report as JSON text."""
+
+    TYPE: ClassVar[int] = 16
+    SINCE: ClassVar[int] = 1
+    seq_num: Long
+    json: Text
+
+
 MESSAGES: tuple[type[Message], ...] = (
     SuccessResponse,
     FailureResponse,
@@ -171,4 +193,6 @@ MESSAGES: tuple[type[Message], ...] = (
     MetricsResponse,
     AssignedPartitionStatusRequest,
     AssignedPartitionStatusResponse,
+    NodeReportRequest,
+    NodeReportResponse,
 )

@@ -299,9 +299,10 @@ class StorageManager:
         not."""
         partitions = dict(self.partitions)  # a job on a disk thread may be closing one
         assigned = sorted({*partitions, *self.damaged})
-        return {pid: pid in partitions and self._available(partitions[pid]) for pid in assigned}
+        return {pid: pid in partitions and self.is_available(partitions[pid]) for pid in assigned}
 
-    def _available(self, partition: Partition) -> bool:
+    def is_available(self, partition: Partition) -> bool:
+        """Whether an open partition takes appends, as far as this node knows."""
         return partition.info.available and partition.failed is None and self.room.full is None
 
     def assign(self, partition_id: int) -> Partition:

@@ -32,6 +32,7 @@ from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.data_handler import SMALL_MESSAGE_BYTES, STRANGER_FRAME_BYTES, NodeIdentity
 from waltz_storage.service.disk_pool import DiskPool
+from waltz_storage.service.node_report import NodeReport
 
 T = TypeVar("T")
 MAX_WAITING = 100
@@ -67,10 +68,18 @@ class AdminHandler:
     """One connection of the admin port. Owner of its task: this object, which cancels it when the channel
     closes."""
 
-    def __init__(self, pool: DiskPool, identity: NodeIdentity, metrics: MetricsDesk) -> None:
+    def __init__(
+        self,
+        pool: DiskPool,
+        identity: NodeIdentity,
+        metrics: MetricsDesk,
+        disk: Callable[[], dict[str, object]],
+    ) -> None:
+        """`disk`: the figures of the disk."""
         self._pool = pool
         self._identity = identity
         self._metrics = metrics
+        self._report = NodeReport(pool.manager, disk)
         self._opened = False
         self._warned = False
         self._waiting: deque[Message] = deque()
@@ -85,7 +94,7 @@ class AdminHandler:
         """Queue a request; `ProtocolError` ends the connection."""
         if len(body) > SMALL_MESSAGE_BYTES and body[0] not in _WITH_LIST:
             raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
-        self._waiting.append(ADMIN.decode(body, 0))
+        self._waiting.append(ADMIN.decode(body, channel.version))
         if len(self._waiting) >= MAX_WAITING:
             channel.pause_reading()
         if self._worker is None:
@@ -126,14 +135,14 @@ class AdminHandler:
         seq_num: int = getattr(message, "seq_num", -1)
         try:
             if self._opened and isinstance(message, admin.RecordListRequest):
-                return await self._record_list(message)
-            return (ADMIN.encode(await self._opened_answer(channel, message, seq_num), 0),)
+                return await self._record_list(message, channel.version)
+            return (ADMIN.encode(await self._opened_answer(channel, message, seq_num), channel.version),)
         except (StorageError, OSError) as error:
             failure = str(error)
         except Exception as error:
             log.error("an admin request failed", request=type(message).__name__, exc_info=error)
             failure = f"internal error: {type(error).__name__}: {error}"
-        return (ADMIN.encode(admin.FailureResponse(seq_num, RpcError(failure)), 0),)
+        return (ADMIN.encode(admin.FailureResponse(seq_num, RpcError(failure)), channel.version),)
 
     async def _opened_answer(self, channel: Channel, message: Message, seq_num: int) -> Message:
         if isinstance(message, admin.OpenRequest):
@@ -176,6 +185,8 @@ class AdminHandler:
             return admin.LastSessionInfoResponse(seq_num, message.partition_id, session)
         if isinstance(message, admin.MetricsRequest):
             return admin.MetricsResponse(seq_num, await self._metrics.text())
+        if isinstance(message, admin.NodeReportRequest):
+            return admin.NodeReportResponse(seq_num, self._report.text(everything=message.everything))
         if isinstance(message, admin.AssignedPartitionStatusRequest):
             return admin.AssignedPartitionStatusResponse(seq_num, self._pool.manager.status())
         raise RequestRefusedError(f"a {type(message).__name__} is no request of the admin port")
@@ -208,7 +219,7 @@ class AdminHandler:
         finally:
             self._pool.refresh(partition_id)
 
-    async def _record_list(self, message: admin.RecordListRequest) -> tuple[bytes, ...]:
+    async def _record_list(self, message: admin.RecordListRequest, version: int) -> tuple[bytes, ...]:
         """The whole frame: a list may hold tens of thousands of records, which are passed on as they are
         stored."""
         limit = self._pool.read_limits.max_list_bytes
@@ -218,7 +229,7 @@ class AdminHandler:
             return len(records), b"".join(records)
 
         count, records = await self._on_partition(message.partition_id, read)
-        return admin_record_list_parts(message.seq_num, message.partition_id, count, records)
+        return admin_record_list_parts(version, message.seq_num, message.partition_id, count, records)
 
     async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
         self._checked((partition_id,))

@@ -45,6 +45,16 @@ class DiskWatch:
         self.growth = Growth()
         self.usage: DiskUsage | None = None
         """Of the last look; `None` before the first, or when the file system cannot be asked."""
+        self._figures: dict[str, Callable[[], object]] = {
+            "log-bytes": lambda: self.log_bytes,
+            "log-growth-bytes-per-day": lambda: self.growth.bytes_per_day,
+            "log-growth-window-seconds": lambda: self.growth.window_seconds,
+            "disk-size-bytes": lambda: None if self.usage is None else self.usage.size_bytes,
+            "disk-free-bytes": lambda: None if self.usage is None else self.usage.free_bytes,
+            "disk-reserve-bytes": lambda: self.reserve_bytes,
+            "disk-days-to-full": lambda: self.days_to_full,
+            "disk-full": lambda: self.full is not None,
+        }
 
     @property
     def log_bytes(self) -> int:
@@ -68,18 +78,12 @@ class DiskWatch:
 
     def publish(self, registry: MetricsRegistry) -> None:
         """Gauges of the disk, in bytes, as of the last observation; no value where nothing is known."""
+        for name, figure in self._figures.items():
+            registry.gauge(f"{GROUP}.{name}", figure)
 
-        def gauge(name: str, fn: Callable[[], object]) -> None:
-            registry.gauge(f"{GROUP}.{name}", fn)
-
-        gauge("log-bytes", lambda: self.log_bytes)
-        gauge("log-growth-bytes-per-day", lambda: self.growth.bytes_per_day)
-        gauge("log-growth-window-seconds", lambda: self.growth.window_seconds)
-        gauge("disk-size-bytes", lambda: None if self.usage is None else self.usage.size_bytes)
-        gauge("disk-free-bytes", lambda: None if self.usage is None else self.usage.free_bytes)
-        gauge("disk-reserve-bytes", lambda: self.reserve_bytes)
-        gauge("disk-days-to-full", lambda: self.days_to_full)
-        gauge("disk-full", lambda: self.full is not None)
+    def figures(self) -> dict[str, object]:
+        """The same by the names of the gauges, without their group."""
+        return {name: figure() for name, figure in self._figures.items()}
 
     async def run(self) -> None:
         """Look until cancelled."""

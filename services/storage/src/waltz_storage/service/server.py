@@ -19,7 +19,7 @@ from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES, ReceiveBudget
 from waltz_protocol.aio.tls import ServerTls
 from waltz_protocol.aio.turns import Turns
-from waltz_protocol.frame import Magic
+from waltz_protocol.codec import ADMIN, STORAGE, Protocol
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage import __version__
@@ -119,7 +119,7 @@ class StorageNode:
             await self._data.start(
                 options.host,
                 options.port,
-                self._channel_settings(Magic.STORAGE, "Waltz Storage Server"),
+                self._channel_settings(STORAGE, "Waltz Storage Server"),
                 lambda: DataHandler(self.pool, self._identity),
                 options.tls,
                 options.data_limits,
@@ -127,8 +127,8 @@ class StorageNode:
             await self._admin.start(
                 options.host,
                 options.admin_port,
-                self._channel_settings(Magic.ADMIN, "Waltz Storage Admin Server"),
-                lambda: AdminHandler(self.pool, self._identity, metrics),
+                self._channel_settings(ADMIN, "Waltz Storage Admin Server"),
+                lambda: AdminHandler(self.pool, self._identity, metrics, self.disk.figures),
                 options.tls,
                 options.admin_limits,
             )
@@ -138,9 +138,12 @@ class StorageNode:
             await self.close()
             raise
 
-    def _channel_settings(self, magic: int, text: str) -> ChannelSettings:
+    def _channel_settings(self, protocol: Protocol, text: str) -> ChannelSettings:
         return ChannelSettings(
-            magic=magic, versions=(0,), hello_text=text, max_frame_bytes=self._options.max_frame_bytes
+            magic=protocol.magic,
+            versions=protocol.versions,
+            hello_text=text,
+            max_frame_bytes=self._options.max_frame_bytes,
         )
 
     def health(self) -> tuple[bool, dict[str, object]]:

@@ -43,7 +43,16 @@ export function partitions(query) {
     h("div", { class: "tools" }, h("label", { for: "filter" }, "Filter", filter), h("label", { class: "check", for: "only" }, only, "only with a problem")),
     table.element,
   );
-  return { path: "partitions", element, update: (data) => { table.show(data.rows); caption(); } };
+  const rows = new Map(); // what was sent stays: an answer holds the rows that have changed since the last one
+  let number = 0;
+  const update = (data) => {
+    if (!data.since) rows.clear();
+    for (const row of data.rows) rows.set(row.id, row);
+    number = data.number;
+    table.show([...rows.values()]);
+    caption();
+  };
+  return { get path() { return `partitions?since=${number}`; }, element, update };
 }
 
 function state(row) {

@@ -66,6 +66,7 @@ export class Table {
 
   fill(key, row) {
     let known = this.rows.get(key);
+    if (known && known.row === row) return;
     if (!known) {
       const cells = this.columns.map((column) =>
         h(column.heading ? "th" : "td", { class: column.num ? "num" : column.class || "", scope: column.heading ? "row" : null }),

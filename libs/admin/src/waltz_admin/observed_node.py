@@ -1,0 +1,199 @@
+"""A storage node that is asked again and again over one connection: what has not changed is not sent again,
+and not made again here.
+
+A node of this release sends a node report (docs/protocol.md). Of others the metrics are read each time, which
+a node makes anew for each question. Whether a node shows the record at a low-water mark is asked when session
+or mark have changed, and again every `RECORD_SECONDS`: reading three thousand records for each observation
+would keep the disks of a cluster busy with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from waltz_admin.copies import NodePartition
+from waltz_admin.disks import NodeDisk, disk_of, parse_disk
+from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.safety import ask_copy, shows_record
+from waltz_admin.storage_admin import (
+    FLAG_ASSIGNED,
+    FLAG_AVAILABLE,
+    NodeStatus,
+    open_admin,
+    parse_metrics,
+)
+from waltz_admin.verify import NodeAnswer
+from waltz_cluster.replica_rules import ReplicaAnswer
+from waltz_cluster.serializers import StoreParams
+from waltz_protocol.aio.storage_connection import StorageAdminConnection
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.types import Endpoint, PartitionId
+
+RECORD_SECONDS = 300.0
+"""After this long a record at a low-water mark that was shown is asked for again."""
+_SPREAD = 16
+
+
+@dataclass(slots=True)
+class _Record:
+    """What was found out about the record at a low-water mark."""
+
+    session_id: int
+    low_water_mark: int
+    shows: bool | None
+    again_at: float
+
+
+class ObservedNode:
+    """Owner of a connection to one admin port. Not for two tasks at a time."""
+
+    def __init__(
+        self, endpoint: Endpoint, params: StoreParams, tls: TlsSettings, clock: Callable[[], float]
+    ) -> None:
+        self.endpoint = endpoint
+        self._params = params
+        self._tls = tls
+        self._clock = clock
+        self._connection: StorageAdminConnection | None = None
+        self._held: dict[int, bool] = {}
+        self._open: dict[int, NodePartition] = {}
+        self._listed: tuple[NodePartition, ...] | None = None
+        self._disk: NodeDisk | None = None
+        self._records: dict[int, _Record] = {}
+        self._copies: dict[int, ReplicaAnswer] = {}
+
+    async def observe(
+        self, assigned: Collection[int], timeout_seconds: float
+    ) -> tuple[NodeStatus, NodeAnswer]:
+        """The state now, about copies only of `assigned` partitions; a node that does not answer within the
+        timeout has an error. An answer about a record has the timeout for itself."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                connection = await self._connected()
+                await self._refresh(connection)
+            status = NodeStatus(self.endpoint, self._all(), disk=self._disk)
+        except AdminError as error:
+            self.close()
+            return NodeStatus(self.endpoint, error=str(error)), NodeAnswer()
+        except TimeoutError:
+            self.close()
+            text = f"storage node {self.endpoint}: no answer within {timeout_seconds:g} s"
+            return NodeStatus(self.endpoint, error=text), NodeAnswer()
+        except BaseException:
+            self.close()  # a report that is on its way would be missed
+            raise
+        return status, await self._answer(connection, assigned, timeout_seconds)
+
+    async def _connected(self) -> StorageAdminConnection:
+        if self._connection is None or self._connection.closed:
+            self._connection = await open_admin(self.endpoint, self._params, self._tls, reports=True)
+            self._held, self._open, self._listed = {}, {}, None
+        return self._connection
+
+    async def _refresh(self, connection: StorageAdminConnection) -> None:
+        """What the node reports about all its partitions, and its disk. UnreachableError, AdminError."""
+        try:
+            if connection.reports:
+                self._take(await connection.report(everything=False))
+                return
+            held, metrics = await connection.partition_status(), await connection.metrics()
+        except (WaltzProtocolError, OSError) as error:
+            raise UnreachableError(f"storage node {self.endpoint}: {error}") from error
+        known = self._open
+        found = {int(one.partition_id): one for one in parse_metrics(metrics)}
+        self._open = {p: known[p] if known.get(p) == one else one for p, one in found.items()}
+        self._held, self._listed, self._disk = held, None, parse_disk(metrics)
+
+    def _take(self, text: str) -> None:
+        """Change what is known by a node report; AdminError when it is something else."""
+        try:
+            report = json.loads(text)
+            for number, state in report["partitions"].items():
+                self._held[int(number)] = state is not None and bool(state[4])
+                if state is None:
+                    self._open.pop(int(number), None)
+                else:
+                    self._open[int(number)] = _partition(int(number), state)
+            for number in report["gone"]:
+                self._held.pop(number, None)
+                self._open.pop(number, None)
+            disk = disk_of(report["disk"])
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            raise AdminError(f"storage node {self.endpoint}: its report cannot be read: {error}") from None
+        if report["partitions"] or report["gone"]:
+            self._listed = None
+        self._disk = disk if disk != self._disk else self._disk
+
+    def _all(self) -> tuple[NodePartition, ...]:
+        if self._listed is None:
+            self._listed = tuple(self._open[number] for number in sorted(self._open))
+        return self._listed
+
+    async def _answer(
+        self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float
+    ) -> NodeAnswer:
+        """Its answers about these copies, until one is not given in time."""
+        copies: dict[int, ReplicaAnswer] = {}
+        held = dict(self._held)
+        try:
+            for number in sorted(number for number in assigned if number in held):
+                copy, now = self._open.get(number), self._clock()
+                record = self._records.get(number)
+                if copy is None or record is None or not _settled(record, copy, now):
+                    async with asyncio.timeout(timeout_seconds):
+                        answer = await self._ask(connection, number, held[number], copy)
+                else:
+                    answer = ReplicaAnswer(copy.session_id, held[number], record.shows)
+                known = self._copies.get(number)
+                copies[number] = known if known == answer else answer
+        except (AdminError, WaltzProtocolError, OSError, TimeoutError):
+            self.close()
+        except BaseException:
+            self.close()
+            raise
+        self._copies = copies
+        return NodeAnswer(held, copies)
+
+    async def _ask(
+        self, connection: StorageAdminConnection, number: int, available: bool, copy: NodePartition | None
+    ) -> ReplicaAnswer:
+        if copy is None:
+            self._records.pop(number, None)
+            return await ask_copy(connection, number, available)
+        shows = await shows_record(connection, number, copy.low_water_mark)
+        known = self._records.get(number)
+        share = 1 if known is not None else (1 + number % _SPREAD) / _SPREAD  # not all in the same moment
+        again_at = self._clock() + RECORD_SECONDS * share
+        self._records[number] = _Record(copy.session_id, copy.low_water_mark, shows, again_at)
+        return ReplicaAnswer(copy.session_id, available, shows)
+
+    def close(self) -> None:
+        """End the connection; harmless when there is none."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _settled(record: _Record, copy: NodePartition, now: float) -> bool:
+    """Whether this record need not be asked for now."""
+    same = record.session_id == copy.session_id and record.low_water_mark == copy.low_water_mark
+    return same and (copy.low_water_mark < 0 or (record.shows is True and now < record.again_at))
+
+
+def _partition(number: int, state: list[int]) -> NodePartition:
+    session, mark, local, flags, _, last, size, fence = state[:8]
+    return NodePartition(
+        PartitionId(number),
+        int(session),
+        int(mark),
+        int(local),
+        bool(flags & FLAG_ASSIGNED),
+        bool(flags & FLAG_AVAILABLE),
+        int(last),
+        int(size),
+        int(fence),
+    )

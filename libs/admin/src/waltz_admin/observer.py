@@ -1,0 +1,98 @@
+"""The state of a cluster for those who ask again and again: the value of `waltz_admin.status.read_status` at
+a small part of its price.
+
+Watches say what has changed in ZooKeeper (`watched_view`), storage nodes report what has changed since the
+last report (`observed_node`), connections stay open, and a partition of which nothing has changed keeps its
+value (`status.Summary`). A cluster at rest costs one `sync`, a report of each node, and three short answers
+of each server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.kept_connections import KeptConnections
+from waltz_admin.observed_node import ObservedNode
+from waltz_admin.status import Summary
+from waltz_admin.storage_admin import NodeStatus
+from waltz_admin.tree import admin_endpoint
+from waltz_admin.verify import Answers, NodeAnswer, ask_server
+from waltz_admin.view import ClusterView
+from waltz_admin.watched_view import WatchedView
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+
+
+class ClusterObserver:
+    """Owner of its watches and connections; the store is the caller's. Not for two tasks at a time."""
+
+    def __init__(
+        self,
+        store: ZooKeeperStore,
+        root: str,
+        *,
+        tls: TlsSettings,
+        timeout_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock`: seconds, never goes back."""
+        self._view = WatchedView(store, root)
+        self._tls = tls
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._servers = KeptConnections(tls, timeout_seconds)
+        self._nodes: dict[str, ObservedNode] = {}
+        self._summary = Summary()
+
+    async def observe(self) -> ClusterStatus:
+        """The state now. Who does not answer in time is shown so; errors of `read_status`."""
+        view = await self._view.read()
+        self._forget_others(view)
+        servers, nodes = await asyncio.gather(
+            asyncio.gather(
+                *(ask_server(self._servers.to(one.endpoint), self._timeout_seconds) for one in view.servers)
+            ),
+            asyncio.gather(*(self._observe(view, node) for node in sorted(view.nodes.partitions))),
+        )
+        found = dict(zip(sorted(view.nodes.partitions), nodes, strict=True))
+        answers = Answers(
+            {server.server_id: answer for server, answer in zip(view.servers, servers, strict=True)},
+            {node: answer for node, (_, answer) in found.items()},
+        )
+        statuses = {node: status for node, (status, _) in found.items() if status is not None}
+        status = self._summary.make(view, answers, statuses)
+        ahead = [p.partition_id for p in status.partitions if p.ahead]
+        if ahead:  # or a session began after ZooKeeper was read: read again
+            self._view.doubt(ahead)
+            fresh = await self._view.read()
+            status = self._summary.make(replace(view, metadata=fresh.metadata), answers, statuses)
+        return status
+
+    async def _observe(self, view: ClusterView, node: str) -> tuple[NodeStatus | None, NodeAnswer]:
+        """None: its admin port is not known."""
+        port = view.nodes.admin_ports.get(node)
+        if port is None:
+            return None, NodeAnswer()
+        known = self._nodes.get(node)
+        endpoint = admin_endpoint(node, port)
+        if known is None or known.endpoint != endpoint:
+            known = self._nodes[node] = ObservedNode(endpoint, view.store, self._tls, self._clock)
+        return await known.observe(view.nodes.partitions[node], self._timeout_seconds)
+
+    def _forget_others(self, view: ClusterView) -> None:
+        """End connections to those who are no longer in ZooKeeper, or are at another address."""
+        self._servers.keep({server.endpoint for server in view.servers})
+        for node, known in list(self._nodes.items()):
+            port = view.nodes.admin_ports.get(node)
+            if port is None or admin_endpoint(node, port) != known.endpoint:
+                self._nodes.pop(node).close()
+
+    def close(self) -> None:
+        """End all connections; watches end with the session of the store."""
+        self._servers.close()
+        for node in self._nodes.values():
+            node.close()
+        self._nodes.clear()
