@@ -80,4 +80,29 @@ CLUSTER_BUGS = (
         "        self.valid = False\n        self._expired(reason)\n",
         "Partitions are given up more than once for one loss.",
     ),
+    # ---- writes that travel together
+    _bug(
+        "conflict_of_one_write_is_that_of_all",
+        "A7",
+        "joined_writes.py",
+        "                pass  # refused: which of them is at fault is seen below\n",
+        "                for write in group:\n                    _fail(write, StoreError('one of them'))\n                return\n",
+        "A partition whose metadata somebody else wrote sends back all that are taken over with it.",
+    ),
+    _bug(
+        "unknown_outcome_is_tried_again",
+        "A7",
+        "joined_writes.py",
+        "            except (ConnectionLostError, SessionLostError) as error:\n",
+        "            except SessionLostError as error:\n",
+        "Writes whose outcome is not known are made again one by one, and answered as conflicts with themselves.",
+    ),
+    _bug(
+        "joined_writes_return_the_version_they_were_based_on",
+        "A3",
+        "joined_writes.py",
+        "                    _end(write, write.op.version + 1)\n",
+        "                    _end(write, write.op.version)\n",
+        "The write that follows names a version that is not there, and looks like a conflict.",
+    ),
 )

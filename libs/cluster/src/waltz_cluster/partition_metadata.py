@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.errors import NoNodeError
+from waltz_cluster.joined_writes import JoinedWrites
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.replica_assignment import ReplicaAssignmentWatcher
 from waltz_cluster.serializers import (
@@ -32,6 +33,7 @@ class StoreMetadata:
     def __init__(self, store: ZooKeeperStore, root: str) -> None:
         self._store = store
         self._paths = ClusterPaths(root)
+        self._writes = JoinedWrites(store)
 
     async def store_params(self) -> StoreParams:
         """Cluster key and number of partitions; ClusterNotFoundError."""
@@ -59,7 +61,8 @@ class StoreMetadata:
         await self._store.create(self._paths.partition(partition_id), metadata.to_bytes())
 
     async def write_partition(self, partition_id: int, metadata: PartitionMetadata, version: int) -> int:
-        """Write with a version check and return the new version.
+        """Write with a version check and return the new version. Writes of one turn of the loop travel
+        together (`joined_writes`), and each has an outcome of its own.
 
         VersionConflictError: nothing written. ConnectionLostError: outcome unknown. NoNodeError: the znode is
         gone.
@@ -68,10 +71,7 @@ class StoreMetadata:
             raise ValueError(
                 f"version {version}: partition metadata is never written without a version check"
             )
-        stat = await self._store.set(
-            self._paths.partition(partition_id), metadata.to_bytes(), version=version
-        )
-        return stat.version
+        return await self._writes.set(self._paths.partition(partition_id), metadata.to_bytes(), version)
 
     async def check_partition(self, partition_id: int, version: int) -> None:
         """Return if this is the version of the metadata now, by the word of ZooKeeper's leader: reads may lag

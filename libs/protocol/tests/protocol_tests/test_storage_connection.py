@@ -132,6 +132,41 @@ async def test_every_request_gets_its_answer() -> None:
     assert handler.requests[-1] == storage.AppendRequest(5, 10, 3, (RECORD, RECORD), True)
 
 
+async def test_what_belongs_together_is_sent_together() -> None:
+    """The second question does not wait for the first answer, and comes behind it."""
+    held: list[Any] = []
+
+    def answer_in_pairs(m: Any) -> list[Message]:
+        held.append(m)
+        if len(held) < 2:
+            return []
+        answers = [_answer_all(one) for one in held]
+        held.clear()
+        return answers
+
+    async with node(answer_in_pairs) as (handler, connection), asyncio.timeout(10):
+        assert await connection.last_session_and_end(5, 3) == (INFO, 42)
+        assert await connection.set_low_water_mark_and_ask(5, 3, 42) == 42
+    assert [type(m) for m in handler.requests[1:]] == [
+        storage.LastSessionInfoRequest,
+        storage.MaxTransactionIdRequest,
+        storage.SetLowWaterMarkRequest,
+        storage.MaxTransactionIdRequest,
+    ]
+
+
+async def test_of_two_requests_sent_together_the_first_refusal_counts() -> None:
+    def refuse(m: Any) -> Message:
+        return storage.FailureResponse(m.session_id, m.seq_num, m.partition_id, RpcError(f"no {m.seq_num}"))
+
+    async with node(refuse) as (_, connection):
+        with pytest.raises(RequestFailedError, match="no 0"):
+            await connection.last_session_and_end(5, 3)
+        with pytest.raises(RequestFailedError, match="no 2"):
+            await connection.set_low_water_mark_and_ask(5, 3, 42)
+        assert connection.pending == 0
+
+
 async def test_submitted_appends_call_back_once_each_in_order() -> None:
     async with node(_ok) as (handler, connection):
         order: list[int] = []

@@ -81,17 +81,15 @@ class Requester:
             self._timer = self._loop.call_later(self.request_timeout_seconds, self._expire)
         channel.send(*parts)
 
-    async def call(
+    def start(
         self,
         seq_num: int,
         parts: tuple[bytes | bytearray | memoryview, ...],
         parse: Callable[[memoryview], _T],
-    ) -> _T:
-        """Send a frame and wait for `parse(reply)`.
-
-        Raises what `parse` raises (a ProtocolError also closes the connection), RequestTimeoutError or
-        ChannelClosedError. Cancelling stops the waiting, not the request.
-        """
+    ) -> asyncio.Future[_T]:
+        """Send a frame now; the future gets `parse(reply)`, or what `parse` raises (a ProtocolError also
+        closes the connection), RequestTimeoutError or ChannelClosedError. Cancelling the future stops the
+        waiting, not the request."""
         future: asyncio.Future[_T] = self._loop.create_future()
 
         def replied(body: memoryview | None, error: WaltzProtocolError | None) -> None:
@@ -110,7 +108,16 @@ class Requester:
                 future.set_exception(error or ProtocolError("no reply"))
 
         self.submit(seq_num, parts, replied)
-        return await future
+        return future
+
+    async def call(
+        self,
+        seq_num: int,
+        parts: tuple[bytes | bytearray | memoryview, ...],
+        parse: Callable[[memoryview], _T],
+    ) -> _T:
+        """Send a frame and wait for `parse(reply)`; see `start`."""
+        return await self.start(seq_num, parts, parse)
 
     # -- the channel's handler -------------------------------------------------------------------------------
 

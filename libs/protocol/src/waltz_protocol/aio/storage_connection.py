@@ -5,6 +5,7 @@ when the object exists. Requests go out as they come; a node answers those of on
 is ever sent twice: a request that ended with an error may or may not have been executed.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
@@ -217,13 +218,43 @@ class StorageConnection(_Connection):
             raise ProtocolError(f"expected {cls.__name__}, got {type(message).__name__}")
         return message
 
-    async def _call(
+    def _start(
         self, make: Callable[[int], Message], reply: type[_M], session_id: int, partition_id: int
-    ) -> _M:
+    ) -> asyncio.Future[_M]:
         seq_num = self._requester.next_seq_num()
         parts = self._encode(make(seq_num))
-        return await self._requester.call(
+        return self._requester.start(
             seq_num, parts, lambda body: self._expect(body, reply, session_id, partition_id)
+        )
+
+    def _last_session_info(
+        self, session_id: int, partition_id: int, *, offline: bool = False
+    ) -> asyncio.Future[storage.LastSessionInfoResponse]:
+        return self._start(
+            lambda n: storage.LastSessionInfoRequest(session_id, n, partition_id, offline),
+            storage.LastSessionInfoResponse,
+            session_id,
+            partition_id,
+        )
+
+    def _max_transaction_id(
+        self, session_id: int, partition_id: int, *, offline: bool = False
+    ) -> asyncio.Future[storage.MaxTransactionIdResponse]:
+        return self._start(
+            lambda n: storage.MaxTransactionIdRequest(session_id, n, partition_id, offline),
+            storage.MaxTransactionIdResponse,
+            session_id,
+            partition_id,
+        )
+
+    def _set_low_water_mark(
+        self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
+    ) -> asyncio.Future[storage.SuccessResponse]:
+        return self._start(
+            lambda n: storage.SetLowWaterMarkRequest(session_id, n, partition_id, low_water_mark, offline),
+            storage.SuccessResponse,
+            session_id,
+            partition_id,
         )
 
     async def last_session_info(
@@ -231,30 +262,36 @@ class StorageConnection(_Connection):
     ) -> SessionInfo:
         """The last session that completed a set-low-water-mark. Raises the partition's fence to
         `session_id`."""
-        reply = await self._call(
-            lambda n: storage.LastSessionInfoRequest(session_id, n, partition_id, offline),
-            storage.LastSessionInfoResponse,
-            session_id,
-            partition_id,
-        )
-        return reply.info
+        return (await self._last_session_info(session_id, partition_id, offline=offline)).info
+
+    async def last_session_and_end(self, session_id: int, partition_id: int) -> tuple[SessionInfo, int]:
+        """`last_session_info` and `max_transaction_id`, sent together: one way there and back, and one job
+        of the node."""
+        asked = self._last_session_info(session_id, partition_id)
+        last = self._max_transaction_id(session_id, partition_id)
+        session, end = await asyncio.gather(asked, last)
+        return session.info, end.transaction_id
 
     async def set_low_water_mark(
         self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
     ) -> None:
         """The session starts with everything up to `low_water_mark` committed."""
-        await self._call(
-            lambda n: storage.SetLowWaterMarkRequest(session_id, n, partition_id, low_water_mark, offline),
-            storage.SuccessResponse,
-            session_id,
-            partition_id,
-        )
+        await self._set_low_water_mark(session_id, partition_id, low_water_mark, offline=offline)
+
+    async def set_low_water_mark_and_ask(
+        self, session_id: int, partition_id: int, low_water_mark: int
+    ) -> int:
+        """`set_low_water_mark`, and `max_transaction_id` right behind it: what the node holds since."""
+        done = self._set_low_water_mark(session_id, partition_id, low_water_mark)
+        last = self._max_transaction_id(session_id, partition_id)
+        _, end = await asyncio.gather(done, last)
+        return end.transaction_id
 
     async def truncate(
         self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False
     ) -> int:
         """Remove everything above `transaction_id`; gives the highest id that is left."""
-        reply = await self._call(
+        reply = await self._start(
             lambda n: storage.TruncateRequest(session_id, n, partition_id, transaction_id, offline),
             storage.MaxTransactionIdResponse,
             session_id,
@@ -264,17 +301,11 @@ class StorageConnection(_Connection):
 
     async def max_transaction_id(self, session_id: int, partition_id: int, *, offline: bool = False) -> int:
         """The highest stored id, committed or not; -1 when empty."""
-        reply = await self._call(
-            lambda n: storage.MaxTransactionIdRequest(session_id, n, partition_id, offline),
-            storage.MaxTransactionIdResponse,
-            session_id,
-            partition_id,
-        )
-        return reply.transaction_id
+        return (await self._max_transaction_id(session_id, partition_id, offline=offline)).transaction_id
 
     async def record(self, session_id: int, partition_id: int, transaction_id: int) -> Record | None:
         """One record, None when the node has none of that id. The checksum is not verified."""
-        reply = await self._call(
+        reply = await self._start(
             lambda n: storage.RecordRequest(session_id, n, partition_id, transaction_id),
             storage.RecordResponse,
             session_id,
@@ -286,7 +317,7 @@ class StorageConnection(_Connection):
         self, session_id: int, partition_id: int, transaction_id: int
     ) -> RecordHeader | None:
         """One record without data, None when the node has none of that id."""
-        reply = await self._call(
+        reply = await self._start(
             lambda n: storage.RecordHeaderRequest(session_id, n, partition_id, transaction_id),
             storage.RecordHeaderResponse,
             session_id,
@@ -298,7 +329,7 @@ class StorageConnection(_Connection):
         self, session_id: int, partition_id: int, first: int, max_count: int
     ) -> list[RecordHeader]:
         """Consecutive record headers from `first` on; empty when there is none."""
-        reply = await self._call(
+        reply = await self._start(
             lambda n: storage.RecordHeaderListRequest(session_id, n, partition_id, first, max_count),
             storage.RecordHeaderListResponse,
             session_id,
@@ -310,7 +341,7 @@ class StorageConnection(_Connection):
         self, session_id: int, partition_id: int, first: int, max_count: int
     ) -> list[Record]:
         """Consecutive records from `first` on; empty when there is none. Checksums are not verified."""
-        reply = await self._call(
+        reply = await self._start(
             lambda n: storage.RecordListRequest(session_id, n, partition_id, first, max_count),
             storage.RecordListResponse,
             session_id,

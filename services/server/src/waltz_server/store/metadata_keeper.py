@@ -58,6 +58,8 @@ class MetadataKeeper:
         self._burned = -1
         self._conflicts = retry_backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, rng)
         self._written: list[PartitionMetadata] = []
+        self._last_write: tuple[PartitionMetadata, int] | None = None
+        """What was written last, and the version that it got; None when the next write has to read first."""
 
     async def recorded(self, generation: int) -> tuple[PartitionMetadata, int]:
         """What ZooKeeper holds, and its version; made now if the partition was never started.
@@ -92,13 +94,15 @@ class MetadataKeeper:
         session_id = max(recorded.session_id, self._burned, least - 1) + 1
         taken = PartitionMetadata(generation, session_id, recorded.replicas)
         self._burned = session_id  # also when this call is cancelled: never tried twice
+        self._last_write = None
         try:
-            await self._metadata.write_partition(self._partition_id, taken, version)
+            written = await self._metadata.write_partition(self._partition_id, taken, version)
         except (VersionConflictError, ConnectionLostError):
             await asyncio.sleep(self._conflicts.next_seconds())
             return None
         self._conflicts.reset()
         self._written = [taken]
+        self._last_write = taken, written
         return taken
 
     async def write_states(self, recovery: Recovery) -> PartitionMetadata:
@@ -106,11 +110,15 @@ class MetadataKeeper:
 
         Raises `SessionSupersededError` when the session is not ours any longer, or someone changed the
         states, and what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call
-        again, it reads first.
+        again, it reads first. The first time it does not: the version that the session id got is enough.
         """
         backoff = retry_backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
-            stored, version = await self.check(recovery.session_id)
+            last, self._last_write = self._last_write, None
+            if last is not None and last[0].session_id == recovery.session_id:
+                stored, version = last
+            else:
+                stored, version = await self.check(recovery.session_id)
             target = recovery.metadata_after(stored)
             if target == stored:
                 self._written = [stored]

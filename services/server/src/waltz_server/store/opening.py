@@ -269,5 +269,4 @@ class Opening:
 
 
 async def _asked(link: ReplicaLink, session_id: int, partition_id: int) -> _Answer:
-    info = await link.last_session_info(session_id, partition_id)
-    return _Answer(info, await link.max_transaction_id(session_id, partition_id))
+    return _Answer(*await link.last_session_and_end(session_id, partition_id))

@@ -41,17 +41,15 @@ class ReplicaLink(Protocol):
 
     def close(self) -> None: ...
 
-    async def last_session_info(
-        self, session_id: int, partition_id: int, *, offline: bool = False
-    ) -> SessionInfo: ...
+    async def last_session_and_end(self, session_id: int, partition_id: int) -> tuple[SessionInfo, int]: ...
 
     async def max_transaction_id(
         self, session_id: int, partition_id: int, *, offline: bool = False
     ) -> int: ...
 
-    async def set_low_water_mark(
-        self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
-    ) -> None: ...
+    async def set_low_water_mark_and_ask(
+        self, session_id: int, partition_id: int, low_water_mark: int
+    ) -> int: ...
 
     async def truncate(
         self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False

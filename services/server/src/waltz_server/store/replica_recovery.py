@@ -25,7 +25,7 @@ from waltz_protocol.errors import (
     WaltzProtocolError,
 )
 from waltz_protocol.fence_refusal import named_fence
-from waltz_protocol.types import SessionInfo
+from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import (
@@ -206,8 +206,7 @@ class ReplicaRecovery:
         self._unwatch()
         self._watch = self._closed
         link.on_closed.append(self._watch)
-        info = await link.last_session_info(self._session_id, self._partition_id)
-        max_txid = await link.max_transaction_id(self._session_id, self._partition_id)
+        info, max_txid = await link.last_session_and_end(self._session_id, self._partition_id)
         self.become_recovering(info, max_txid)
         return link
 
@@ -246,34 +245,36 @@ class ReplicaRecovery:
                 recovery.truncated(name, left)
             case SetLowWaterMark(mark):
                 self._marked = True
+                said = recovery.max_txid_of(name)
                 try:
-                    await link.set_low_water_mark(self._session_id, self._partition_id, mark)
+                    held = await link.set_low_water_mark_and_ask(self._session_id, self._partition_id, mark)
                 except (RequestTimeoutError, ChannelClosedError) as error:
                     raise InDoubtError(f"set low-water mark: {error}") from error
-                said = recovery.max_txid_of(name)
-                held = await link.max_transaction_id(self._session_id, self._partition_id)
                 if held != said:
                     raise CopyGoneError(f"it ends with record {held}, but said {said} before")
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
-        run = self._run
-        own = await link.record_header(self._session_id, self._partition_id, txid)
+        asked = link.record_header(self._session_id, self._partition_id, txid)
+        own, other = await asyncio.gather(asked, self._header_of(reference, txid))
         if own is None:  # no fork: its copy was taken away or set back since it answered
             raise CopyGoneError(f"record {txid}, which it said it had, is gone")
-        other_link = run.link_of(reference)
-        try:
-            other = None
-            if other_link is not None:
-                other = await other_link.record_header(self._session_id, self._partition_id, txid)
-        except WaltzProtocolError:
-            other = None
         if other is None:
             # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
             self._recovery.reference_failed(self.name, reference)
             await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
         self._recovery.compared(self.name, equal=own[:2] == other[:2])
+
+    async def _header_of(self, name: str, txid: int) -> RecordHeader | None:
+        """The header of another replica's record; None where it cannot say."""
+        link = self._run.link_of(name)
+        if link is None:
+            return None
+        try:
+            return await link.record_header(self._session_id, self._partition_id, txid)
+        except WaltzProtocolError:
+            return None
 
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
         run, recovery = self._run, self._recovery

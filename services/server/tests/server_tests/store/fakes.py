@@ -186,18 +186,20 @@ class FakeLink:
         await done
         return result[0]
 
-    async def last_session_info(
-        self, session_id: int, partition_id: int, *, offline: bool = False
-    ) -> SessionInfo:
-        return await self.call("info", session_id, lambda: self.node.info)
+    async def last_session_and_end(self, session_id: int, partition_id: int) -> tuple[SessionInfo, int]:
+        asked = self.call("info", session_id, lambda: self.node.info)
+        info, last = await asyncio.gather(asked, self.max_transaction_id(session_id, partition_id))
+        return info, last
 
     async def max_transaction_id(self, session_id: int, partition_id: int, *, offline: bool = False) -> int:
         return await self.call("max", session_id, lambda: self.node.max_txid)
 
-    async def set_low_water_mark(
-        self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
-    ) -> None:
-        await self.call("set_lwm", session_id, lambda: self.node.set_lwm(session_id, low_water_mark))
+    async def set_low_water_mark_and_ask(
+        self, session_id: int, partition_id: int, low_water_mark: int
+    ) -> int:
+        done = self.call("set_lwm", session_id, lambda: self.node.set_lwm(session_id, low_water_mark))
+        _, last = await asyncio.gather(done, self.max_transaction_id(session_id, partition_id))
+        return last
 
     async def truncate(
         self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False

@@ -10,7 +10,7 @@ from server_tests.store.fakes import PARTITION, ROOT
 from waltz_cluster.errors import ConnectionLostError, VersionConflictError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.metadata_keeper import (
     GenerationMismatchError,
@@ -157,3 +157,27 @@ async def test_states_with_an_uncertain_answer_are_settled_by_reading(zk: Memory
     written = await keeper.write_states(recovered(taken))
     assert written.replicas["a:1"].closing_high_water_mark == UNRESOLVED
     assert (await keeper.check(taken.session_id))[0] == written
+
+
+async def test_states_are_written_over_the_session_id_without_another_look(zk: MemoryStore) -> None:
+    """One way to ZooKeeper less for each partition that is taken over; the version says enough."""
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    taken = await take(keeper, 1)
+    operations: list[str] = []
+    zk.fault = lambda operation, _path: operations.append(operation)
+    await keeper.write_states(recovered(taken))
+    assert operations == ["set"]
+
+
+async def test_safety_a3_states_are_not_written_over_what_somebody_else_wrote_since(zk: MemoryStore) -> None:
+    metadata = StoreMetadata(zk, ROOT)
+    keeper = keeper_of(metadata)
+    taken = await take(keeper, 1)
+    _, version = await metadata.read_partition(PARTITION)
+    theirs = PartitionMetadata(
+        taken.generation, taken.session_id, {"b:1": ReplicaState(PARTITION, "b:1", 0, 7)}
+    )
+    await metadata.write_partition(PARTITION, theirs, version)
+    with pytest.raises(SessionSupersededError, match="changed by someone else"):
+        await keeper.write_states(recovered(taken))
+    assert (await metadata.read_partition(PARTITION))[0] == theirs

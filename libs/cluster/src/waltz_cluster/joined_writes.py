@@ -1,0 +1,100 @@
+"""Writes of many znodes, each with its version check, joined: those that are asked for in one turn of the
+loop are one transaction.
+
+A server that takes over a thousand partitions writes two znodes of each. One by one, each of them waits for
+ZooKeeper's connection thread to get the interpreter, while the loop is busier than ever.
+
+Invariants
+  1. A transaction is all or nothing. One that was refused has written nothing: then each of its writes is
+     made alone, once, and gets an answer of its own. So one conflict is nobody else's.
+  2. An unknown outcome is unknown for every write of the transaction, and nothing is repeated.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from waltz_cluster.errors import ConnectionLostError, SessionLostError, StoreError
+from waltz_cluster.store import SetOp, ZooKeeperStore
+from waltz_protocol.aio.tasks import spawn
+
+MAX_WRITES = 100
+"""In one transaction."""
+MAX_BYTES = 256 * 1024
+"""Of data in one transaction; ZooKeeper takes a megabyte."""
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    op: SetOp
+    done: asyncio.Future[int]
+
+
+class JoinedWrites:
+    """See the module. Owner: the loop."""
+
+    def __init__(self, store: ZooKeeperStore) -> None:
+        self._store = store
+        self._waiting: list[_Write] = []
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """Set the data of a znode that has this version, which is not -1; returns the new version.
+
+        VersionConflictError, NoNodeError: nothing written. ConnectionLostError: outcome unknown, also when
+        the call is cancelled.
+        """
+        loop = asyncio.get_running_loop()
+        write = _Write(SetOp(path, data, version), loop.create_future())
+        self._waiting.append(write)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._begin)
+        return await write.done
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        group: list[_Write] = []
+        size_bytes = 0
+        for write in waiting:
+            if write.done.done():
+                continue  # cancelled before it left
+            size_bytes += len(write.op.data or b"")
+            if group and (len(group) == MAX_WRITES or size_bytes > MAX_BYTES):
+                spawn(self._write(group), "znode-writes")
+                group, size_bytes = [], len(write.op.data or b"")
+            group.append(write)
+        if group:
+            spawn(self._write(group), "znode-writes")
+
+    async def _write(self, group: list[_Write]) -> None:
+        if len(group) > 1:
+            try:
+                await self._store.transaction([write.op for write in group])
+            except (ConnectionLostError, SessionLostError) as error:
+                for write in group:
+                    _fail(write, error)
+                return
+            except StoreError:
+                pass  # refused: which of them is at fault is seen below
+            else:
+                for write in group:
+                    _end(write, write.op.version + 1)
+                return
+        await asyncio.gather(*map(self._write_alone, group))
+
+    async def _write_alone(self, write: _Write) -> None:
+        op = write.op
+        try:
+            stat = await self._store.set(op.path, op.data, version=op.version)
+        except StoreError as error:
+            _fail(write, error)
+        else:
+            _end(write, stat.version)
+
+
+def _end(write: _Write, version: int) -> None:
+    if not write.done.done():
+        write.done.set_result(version)
+
+
+def _fail(write: _Write, error: StoreError) -> None:
+    if not write.done.done():
+        write.done.set_exception(error)
