@@ -16,6 +16,9 @@ class ExitCode(IntEnum):
     """The command line is wrong."""
     DEGRADED = 3
     """The command worked, and what it found is not healthy."""
+    JOURNAL = 4
+    """A storage node's directory and its journal do not belong together: one of them was lost, or is
+    damaged."""
     INTERNAL = 70
     """An error that was not foreseen, a defect: a service logs where; a command with WALTZ_DEBUG=1."""
     INTERRUPTED = 130

@@ -32,8 +32,8 @@ log = structlog.get_logger(__name__)
 def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """Run `main(stop)` until it returns; the exit code of the process.
 
-    0 when main returned; 1 and one line (`Error: …`, or an object where the log is JSON) for an error whose
-    class has `user_error = True` (also inside an exception group); 70 and a logged stack trace for anything
+    0 when main returned; its `exit_code`, else 1, and one line (`Error: …`, or an object where the log is
+    JSON) for an error whose class has `user_error = True` (also inside an exception group); 70 and a logged stack trace for anything
     else. `main` has `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70).
     A second signal exits with 128 + its number.
     """
@@ -104,7 +104,7 @@ def _report(failure: BaseException) -> int:
     if user_error is not None:
         line = " ".join(str(user_error).split())
         report_end(line or type(user_error).__name__)
-        return ExitCode.FAILED
+        return int(getattr(user_error, "exit_code", ExitCode.FAILED))
     if not isinstance(failure, Exception):
         raise failure
     log.error("unexpected failure", exc_info=failure)

@@ -61,12 +61,14 @@ def with_material(basis: Obj, inputs: RenderInputs, role: str) -> Obj:
 
 def storage_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Of the storage nodes' configuration file."""
+    journal = cluster.spec.storage.journal
     return {
         **_listening(inputs, storage_name(cluster)),
         "common": common_keys(cluster, inputs.zookeeper_members, inputs.login),
         "tls": _plain(cluster.spec.tls, "mode"),
         "peers": _plain(cluster.spec.tls.allowed_peers, "storage", "admin"),
         "config": dict(cluster.spec.storage.config),
+        **({} if journal is None else {"journal": journal.keys}),
     }
 
 

@@ -1,10 +1,12 @@
 """What can go wrong in the engine. One hierarchy; each class says whether trying again can help.
 
 `retriable` is about the same request on the same node. `user_error` marks mistakes of whoever starts
-the node: they end the process with their one line and exit code 1, never with a stack trace.
+the node: they end the process with their one line and exit code 1 (or their own), never with a stack trace.
 """
 
 from __future__ import annotations
+
+from waltz_runtime.exit_code import ExitCode
 
 
 class StorageError(Exception):
@@ -18,6 +20,13 @@ class StorageStartError(StorageError):
     """The node cannot start on this directory; the text is one clear line for the operator."""
 
     user_error = True
+
+
+class JournalLostError(StorageStartError):
+    """A storage directory and its journal do not belong together: one of them was lost, or is damaged. The
+    copies have to be given up, or what was lost put back."""
+
+    exit_code = ExitCode.JOURNAL
 
 
 class DirectoryLockedError(StorageStartError):

@@ -17,10 +17,15 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz_storage.engine.errors import DirectoryLockedError, OutOfResourcesError, StorageStartError
+from waltz_storage.engine.errors import (
+    DirectoryLockedError,
+    JournalLostError,
+    OutOfResourcesError,
+    StorageStartError,
+)
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
-from waltz_storage.engine.journal.log import read_journal, release_journal
+from waltz_storage.engine.journal.log import holds_journal, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
 
@@ -42,6 +47,15 @@ class Dependence(NamedTuple):
 def journal_directory(directory: str, configured: str | None) -> str:
     """Where the journal of a storage directory is."""
     return join(directory, JOURNAL_DIRECTORY) if configured is None else configured
+
+
+def _where(fs: FileSystem, directory: str, configured: str | None, journal_id: UUID) -> str:
+    """Where the journal of a crash is: where it is configured now, or inside the directory, where it was
+    before `storage.journal.directory` was set. `OSError`."""
+    place, inside = journal_directory(directory, configured), journal_directory(directory, None)
+    if not holds_journal(fs, place, journal_id) and holds_journal(fs, inside, journal_id):
+        return inside
+    return place
 
 
 def depending(header: ControlHeader, journal_id: UUID, files: int) -> bytes:
@@ -71,18 +85,23 @@ def _complement(raw: bytes) -> bytes:
 def settle(fs: FileSystem, directory: str, control: File, configured: str | None) -> int:
     """Bring a directory that depends on a journal into the plain state; returns the number of changes made.
 
-    `control`: its control file, locked. `StorageStartError` in one line when the journal is not there, is
-    damaged or belongs to another directory, or when the disk fails; then nothing but files that the journal
+    `control`: its control file, locked. `JournalLostError` in one line when the journal is not there, is
+    damaged or belongs to another directory, `StorageStartError` when the disk fails; then nothing but files that the journal
     speaks of has changed, and it may be tried again.
     """
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is None:
         return 0
-    place = journal_directory(directory, configured)
     if not 0 < found.files <= _MOST_FILES:
         raise StorageStartError(f"{directory}: the header of {CONTROL_FILE_NAME} is damaged")
-    if not fs.is_dir(place):
+    try:
+        place = _where(fs, directory, configured, found.journal_id)
+    except OSError as error:
         raise StorageStartError(
+            f"{directory}: its journal cannot be read: {error.strerror or error}"
+        ) from error
+    if not fs.is_dir(place):
+        raise JournalLostError(
             f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
             f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
         )
@@ -92,7 +111,7 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
         release_journal(fs, place, found.journal_id, found.files)
         write_plain(control, found.plain)
     except JournalDamagedError as error:
-        raise StorageStartError(
+        raise JournalLostError(
             f"{directory} was not closed in order and needs its journal: {error}; put the journal back, or give the "
             f"copy up: `waltz storage restore-reset {directory}`"
         ) from error
@@ -124,7 +143,7 @@ def abandon(fs: FileSystem, directory: str, control: File, configured: str | Non
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is not None:
         write_plain(control, found.plain)
-        place = journal_directory(directory, configured)
+        place = _where(fs, directory, configured, found.journal_id)
         if fs.is_dir(place):
             release_journal(fs, place, found.journal_id, min(max(0, found.files), _MOST_FILES))
 

@@ -91,7 +91,7 @@ class JournaledFiles:
         return 0 if self._journal is None else self._journal.written_bytes
 
     def create(self, directory: str, journal_id: UUID, settings: JournalSettings) -> Journal:
-        """The journal's files, made and synced. `OSError`, `JournalTakenError`."""
+        """The journal's files, made and synced. `OSError`, `JournalTakenError`, `JournalLostError`."""
         own = settings.directory is None
         return Journal.create(self._fs, directory, journal_id, settings, own=own)
 

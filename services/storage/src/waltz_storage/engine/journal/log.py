@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import NamedTuple, Self
 from uuid import UUID
 
-from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.errors import JournalLostError, StorageStartError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import (
     END,
@@ -110,8 +110,8 @@ class Journal:
         """Make or reuse the files, all empty. `OSError`.
 
         `own`: it is inside the node's storage directory, which is locked. In any other one
-        `JournalTakenError` when a running node has its journal there, or a storage directory that was not
-        closed in order.
+        `JournalTakenError` when a running node has its journal there, `JournalLostError` when a storage
+        directory needs it that was not closed in order.
         """
         if not fs.is_dir(directory):
             fs.make_dir(directory)
@@ -303,7 +303,7 @@ def _release(file: File, journal_id: UUID, number: int) -> None:
 def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
     """Lock a directory that other nodes may be configured with, and check that no storage directory needs
     what is in it. The lock ends with any handle of the first file, so that file is not opened a second time.
-    `JournalTakenError`."""
+    `JournalTakenError`, `JournalLostError`: the storage directory that needs it is not ours, or no longer."""
     if not files[0].file.lock(SECTOR_SIZE):
         raise JournalTakenError(
             f"{directory} is the journal of a running node: give each node a storage.journal.directory of its own"
@@ -315,7 +315,7 @@ def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
     for raw in heads:
         header = FileHeader.from_bytes(raw)
         if header is not None and header.epoch > 0:
-            raise JournalTakenError(
+            raise JournalLostError(
                 f"{directory} holds the journal of another storage directory, which was not closed in order and "
                 f"needs it: give each node a storage.journal.directory of its own; if that storage directory was "
                 f"given up, delete {directory}/*{JOURNAL_SUFFIX}"
@@ -340,6 +340,15 @@ def _fill(file: File, size: int) -> None:
         piece = min(_FILL_BYTES, size - have)
         write_fully(file, zeros[:piece], have)
         have += piece
+
+
+def holds_journal(fs: FileSystem, directory: str, journal_id: UUID) -> bool:
+    """Whether the first file there is one of this journal. `OSError`."""
+    path = join(directory, file_name(0))
+    if not fs.exists(path):
+        return False
+    header = FileHeader.from_bytes(_head(fs, path))
+    return header is not None and header.journal_id == journal_id
 
 
 def read_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> Iterator[Change]:
