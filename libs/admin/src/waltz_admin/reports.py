@@ -1,4 +1,4 @@
-"""What servers report about their clients, contended locks and latency (the message *server report* of
+"""What servers report about their clients, contended locks, latency and load (the message *server report* of
 docs/protocol.md), as values.
 
 `read_reports` asks each server once, all at the same time, over its client port. A server of release 0.13.2
@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from waltz_admin.errors import UnreachableError
 from waltz_admin.latency import Latency
+from waltz_admin.load import ServerLoad, parse_load
 from waltz_admin.server_admin import DEFAULT_TIMEOUT_SECONDS, ServerAdminConnection
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
-CLIENTS, LOCKS, LATENCY = 1, 2, 4
+CLIENTS, LOCKS, LATENCY, LOAD = 1, 2, 4, 8
 ALL_PARTITIONS = -1
 DOES_NOT_REPORT = "does not report this: a server of release 0.13.2 or older than this command"
 
@@ -112,6 +113,7 @@ class ServerReport:
     latency: Latency | None = None
     appends: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     """Partition -> committed appends, and the sum of the seconds that they took."""
+    load: ServerLoad | None = None
 
     @property
     def silent(self) -> bool:
@@ -207,6 +209,7 @@ def parse_report(server_id: int, endpoint: Endpoint, text: str) -> ServerReport:
         _values(WaitingRow, _rows(locks, "waiting")),
         _latency(latency),
         _appends(_member(latency, "partitions")),
+        parse_load(_member(found, "load")),
     )
 
 

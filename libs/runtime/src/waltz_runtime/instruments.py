@@ -82,6 +82,11 @@ class Rates:
             kept = math.exp(-TICK_SECONDS * due / (60.0 * minutes))
             setattr(self, name, rate + (getattr(self, name) - rate) * kept)
 
+    @property
+    def since(self) -> float:
+        """When the metric was made."""
+        return self._starting_at
+
     def mean(self, now: float, count: int) -> float:
         """Events per second since the metric was made."""
         elapsed = now - self._starting_at

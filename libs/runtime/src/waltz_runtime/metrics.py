@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from waltz_runtime.errors import MetricNameError
 from waltz_runtime.exposition import prometheus_slices
-from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Timer
+from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Rates, Timer
 from waltz_runtime.meanings import Meanings
 from waltz_runtime.rendering import admin_json, graphite_lines, http_json_slices
 from waltz_runtime.slices import Slices, at_once
@@ -43,6 +43,7 @@ class MetricsRegistry:
         self._metrics: dict[str, Metric] = {}
         self._groups: dict[str, list[str]] = {}
         """Keys in `_metrics` by the part of the name up to its last point."""
+        self._unpublished: list[tuple[Rates, Callable[[], int]]] = []
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -67,6 +68,12 @@ class MetricsRegistry:
         """The meter of that name, made on first use."""
         return self._named(name, Meter, lambda: Meter(self._clock()))
 
+    def rates_of(self, count: Callable[[], int]) -> Rates:
+        """The rates of a count that somebody else keeps, read at each tick. They are not published."""
+        made = Rates(self._clock())
+        self._unpublished.append((made, count))
+        return made
+
     def timer(self, name: str) -> Timer:
         """The timer of that name, made on first use."""
         return self._named(name, Timer, lambda: Timer(self._clock()))
@@ -86,6 +93,8 @@ class MetricsRegistry:
     def tick(self) -> float:
         """Bring all rates and windows up to date; returns the time it did so for."""
         now = self._clock()
+        for rates, count in self._unpublished:
+            rates.tick(now, count())
         for metric in self._metrics.values():
             if isinstance(metric, Meter | Timer):
                 metric.rates.tick(now, metric.count)

@@ -175,3 +175,14 @@ def test_marking_is_cheap() -> None:
     # generous: the machine is shared; measured 0.04 and 0.3 microseconds
     assert min(timeit.repeat(meter.mark, number=20000, repeat=5)) / 20000 < 1e-6
     assert min(timeit.repeat(lambda: timer.update(0.001), number=20000, repeat=5)) / 20000 < 2e-6
+
+
+def test_a_count_that_somebody_else_keeps_is_read_at_each_tick() -> None:
+    clock = Clock()
+    registry = MetricsRegistry(clock)
+    kept = [0]
+    rates = registry.rates_of(lambda: kept[0])
+    kept[0] = 50
+    clock.now += 5
+    registry.tick()
+    assert (rates.m1, rates.since, registry.metrics) == (10.0, clock.now - 5, {})

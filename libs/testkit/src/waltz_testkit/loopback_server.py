@@ -16,6 +16,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.connection import ClientConnection
 from waltz_server.partition.feed_cache import FeedCache
+from waltz_server.partition.metrics import cpu_rates
 from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.registry import PartitionRegistry
@@ -40,7 +41,7 @@ class LoopbackServer:
         self.metrics = MetricsRegistry(lambda: 0.0)
         self.listener = Listener()
         self.registry = PartitionRegistry(num_partitions, self._make_partition, self.listener.turns)
-        self.admin = AdminDesk(self.registry, self._check)
+        self.admin = AdminDesk(self.registry, self._check, cpu_rates(self.metrics))
         self.check: Callable[[], Awaitable[dict[str, bool]]] = self.backend.check_connectivity
         self._partitions = dict(partitions)
         self._tls = tls

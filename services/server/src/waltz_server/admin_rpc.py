@@ -36,6 +36,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
+from waltz_runtime.instruments import Rates
 from waltz_server.partition.client import Client
 from waltz_server.registry import PartitionRegistry
 from waltz_server.report import ReportDesk
@@ -72,11 +73,15 @@ class AdminDesk:
     """Owner of the admin requests of one server. `preferences` is set once the server is registered."""
 
     def __init__(
-        self, registry: PartitionRegistry, check_connectivity: Callable[[], Awaitable[dict[str, bool]]]
+        self,
+        registry: PartitionRegistry,
+        check_connectivity: Callable[[], Awaitable[dict[str, bool]]],
+        cpu: Rates,
     ) -> None:
+        """`cpu`: what the process uses of the processor, milliseconds per second."""
         self.preferences: Preferences | None = None
         self._registry = registry
-        self._reports = ReportDesk(registry)
+        self._reports = ReportDesk(registry, cpu)
         self._check_connectivity = check_connectivity
         self._checks: list[tuple[Client, ReqId]] = []
         self._check_wanted = asyncio.Event()

@@ -47,6 +47,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "high-water-mark": Meaning("Id of the last committed transaction; -1 for an empty log."),
     "transaction": Meaning("Appends that arrived.", "waltz_server_appends_received"),
     "append-bytes": Meaning("Bytes of the appends that arrived.", "waltz_server_appends_received_bytes"),
+    "fed-transaction": Meaning("Transactions that were sent to clients that follow."),
     "successful-append": Meaning("Appends that were committed."),
     "rejected-append": Meaning("Appends that were refused because of a lock."),
     "response-latency": Meaning("From the arrival of an append to its commit."),

@@ -1,5 +1,5 @@
-"""What a server reports to tools about its clients, contended locks and latency: the message *server report*
-(docs/protocol.md), as JSON text.
+"""What a server reports to tools about its clients, contended locks, latency and load: the message *server
+report* (docs/protocol.md), as JSON text.
 
 Everything in it is bounded by the names below, whatever the number of clients and partitions, and so is the
 work: the partitions are gone through a slice per turn of the loop, everybody who asks meanwhile gets the same
@@ -21,14 +21,14 @@ from waltz_cluster.quorum import id_ranges
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.messages.client import ServerReportRequest, ServerReportResponse
 from waltz_protocol.types import ReqId
-from waltz_runtime.instruments import HISTOGRAM_BOUNDS
+from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Rates
 from waltz_server.partition.client import Client
 from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
 
 FORMAT = 1
-CLIENTS, LOCKS, LATENCY = 1, 2, 4
-ALL_PARTS = CLIENTS | LOCKS | LATENCY
+CLIENTS, LOCKS, LATENCY, LOAD = 1, 2, 4, 8
+ALL_PARTS = CLIENTS | LOCKS | LATENCY | LOAD
 ALL_PARTITIONS = -1
 """In the request id of a question, in place of a partition."""
 MAX_CLIENTS = 200
@@ -53,8 +53,10 @@ Report = dict[str, Any]
 class ReportDesk:
     """See the module. `ask` is called by connections, `run` is the owner's task."""
 
-    def __init__(self, registry: PartitionRegistry) -> None:
+    def __init__(self, registry: PartitionRegistry, cpu: Rates) -> None:
+        """`cpu`: what the process uses of the processor, milliseconds per second."""
         self._registry = registry
+        self._cpu = cpu
         self._asking: dict[Client, tuple[ReqId, int]] = {}
         self._wanted = asyncio.Event()
 
@@ -80,14 +82,16 @@ class ReportDesk:
                 key = parts, req_id.partition_id
                 if key not in texts:
                     started = loop.time()
-                    made = await make_report(self._registry, parts, req_id.partition_id)
+                    made = await make_report(self._registry, parts, req_id.partition_id, self._cpu)
                     texts[key] = json.dumps(made, separators=(",", ":"))
                     worked += loop.time() - started
                 client.send(CLIENT.encode(ServerReportResponse(req_id, texts[key]), client.version))
             await asyncio.sleep(max(MIN_REST_SECONDS, REST * worked))
 
 
-async def make_report(registry: PartitionRegistry, parts: int, partition: int = ALL_PARTITIONS) -> Report:
+async def make_report(
+    registry: PartitionRegistry, parts: int, partition: int = ALL_PARTITIONS, cpu: Rates | None = None
+) -> Report:
     """The parts that were asked for, of one partition or of all; the loop turns in between."""
     chosen = [one for number, one in registry.partitions.items() if partition in (number, ALL_PARTITIONS)]
     report: Report = {"format": FORMAT}
@@ -97,6 +101,8 @@ async def make_report(registry: PartitionRegistry, parts: int, partition: int = 
         report["locks"] = await _locks(chosen)
     if parts & LATENCY:
         report["latency"] = await _latency(chosen)
+    if parts & LOAD and cpu is not None:
+        report["load"] = await _load(chosen, cpu)
     return report
 
 
@@ -239,3 +245,30 @@ async def _latency(chosen: Sequence[Partition]) -> Report:
         "at_most": total,
         "partitions": partitions,
     }
+
+
+async def _load(chosen: Sequence[Partition], cpu: Rates) -> Report:
+    """Averages over 1, 5 and 15 minutes: of the processor, in parts of a core, and for each partition where
+    anything happens appends, bytes and transactions sent to clients, each per second. `measured_seconds`:
+    since when the server has all of these partitions; an average over more than that is not one yet."""
+    now = asyncio.get_running_loop().time()
+    pace = _Pace()
+    since, partitions = cpu.since, {}
+    for partition in chosen:
+        since = max(since, partition.causes[0].rates.since)
+        rates = []
+        for meter in partition.causes:
+            meter.rates.tick(now, meter.count)
+            rates.append(_averages(meter.rates))
+        if any(map(any, rates)):
+            partitions[str(partition.partition_id)] = rates
+        await pace.spend(UNITS_PER_TURN // 20)
+    return {
+        "measured_seconds": round(max(now - since, 0.0), 1),
+        "cpu": [one / 1000 for one in _averages(cpu)],
+        "partitions": partitions,
+    }
+
+
+def _averages(rates: Rates) -> list[float]:
+    return [round(rate, 3) for rate in (rates.m1, rates.m5, rates.m15)]

@@ -48,7 +48,7 @@ from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
 from waltz_server.metric_meanings import BUILD, MEANINGS
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.metrics import GROUP
+from waltz_server.partition.metrics import GROUP, cpu_rates
 from waltz_server.partition.owned_partition import Partition, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.peers.detector import PeerDetector
@@ -136,7 +136,7 @@ class WaltzServer:
         registry = self._registry = PartitionRegistry(
             self._params.num_partitions, self._make_partition, self._turns
         )
-        admin = AdminDesk(registry, backend.check_connectivity)
+        admin = AdminDesk(registry, backend.check_connectivity, cpu_rates(self.metrics))
         manager = ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
         detector = self._detector = self._make_detector(manager)
         async with AsyncExitStack() as stack:

@@ -162,6 +162,28 @@ async def test_only_what_is_asked_for_is_reported() -> None:
         assert set(await ask(tool, 0)) == {"format"}
 
 
+async def test_the_load_has_what_each_partition_caused_and_since_when_all_are_here() -> None:
+    async with LoopbackServer({0: 1, 3: 1}) as server:
+        tool, reader, writer = [await server.peer() for _ in range(3)]
+        for number, peer in ((1, reader), (2, writer)):
+            peer.send(MountRequest(ReqId(number, 1, 3, 0), -1, 1))
+            await peer.read_until(lambda one: isinstance(one, MountResponse))
+        for number in (1, 2):  # two feeds of one client: what both want is sent once
+            reader.send(FeedRequest(ReqId(1, 1, 3, number), -1))
+        for number in range(5):
+            writer.append(ReqId(2, 1, 3, 1 + number))
+        await reader.read_until(lambda one: isinstance(one, FeedData) and one.transaction_id == 4)
+        appends, size_bytes, fed = (meter.count for meter in server.registry.partitions[3].causes)
+        assert (appends, fed) == (5, 5)
+        assert size_bytes > 0
+        found = (await ask(tool, report.LOAD))["load"]
+        assert set(found) == {"measured_seconds", "cpu", "partitions"}
+        assert len(found["cpu"]) == 3
+        # the clock of this rig's metrics began at 0: the first tick is an average since then
+        assert [[len(one) for one in rows] for rows in found["partitions"].values()] in ([], [[3] * 3])
+        assert "0" not in found["partitions"], "an idle one"
+
+
 async def test_reports_are_bounded_by_their_names_and_not_by_the_cluster(monkeypatch: Any) -> None:
     monkeypatch.setattr(report, "MAX_CLIENTS", 3)
     async with LoopbackServer({0: 1}) as server:

@@ -336,6 +336,7 @@ class BlockFeeds:
         client.send(
             block_head(client.version, feed.req_id, feed.position + 1, last, count, flags, size), joined
         )
+        self._metrics.fed.mark(count)
         feed.announced = True
         feed.position = last
         feed.credit -= count

@@ -224,6 +224,7 @@ class Feeds:
         client = feed.client
         last = min(count, feed.credit)
         if last > sent:
+            self._metrics.fed.mark(last - sent)
             whole = sent == 0 and last * FRAME_BYTES == len(frames)
             client.send(frames if whole else frames[sent * FRAME_BYTES : last * FRAME_BYTES])
         feed.position += last

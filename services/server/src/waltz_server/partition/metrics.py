@@ -3,12 +3,19 @@ own."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from waltz_runtime.metrics import Counter, MetricsRegistry
+from waltz_runtime.instruments import Rates
+from waltz_runtime.metrics import Counter, Meter, MetricsRegistry
 from waltz_server.partition.append_stages import AppendStages
 
 GROUP = "waltz-server"
+
+
+def cpu_rates(registry: MetricsRegistry) -> Rates:
+    """What this process uses of the processor, milliseconds per second."""
+    return registry.rates_of(lambda: time.process_time_ns() // 1_000_000)
 
 
 class PartitionMetrics:
@@ -25,6 +32,7 @@ class PartitionMetrics:
         self.received_bytes = registry.meter(self._prefix + "append-bytes")
         self.committed = registry.meter(self._prefix + "successful-append")
         self.rejected = registry.meter(self._prefix + "rejected-append")
+        self.fed = registry.meter(self._prefix + "fed-transaction")
         self.response_latency = registry.timer(self._prefix + "response-latency")
         self.stages = AppendStages(registry, GROUP)
         self.append_dropped_full = registry.counter(self._prefix + "append-dropped-queue-full")
@@ -51,6 +59,11 @@ class PartitionMetrics:
         """An append, in the queue now."""
         self.received.mark()
         self.received_bytes.mark(size_bytes)
+
+    @property
+    def causes(self) -> tuple[Meter, Meter, Meter]:
+        """What the partition's work grows with: appends, their bytes, transactions sent to clients."""
+        return self.received, self.received_bytes, self.fed
 
     def stored(self, now: float, arrived_at: float, handed_at: float, count: int) -> None:
         """A majority has `count` appends that arrived, and were handed to the store, at these times."""

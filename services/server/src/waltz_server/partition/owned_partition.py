@@ -32,7 +32,7 @@ from waltz_protocol.frames.replies import (
     mount_response,
 )
 from waltz_protocol.messages.client import MountState
-from waltz_runtime.metrics import MetricsRegistry, Timer
+from waltz_runtime.metrics import Meter, MetricsRegistry, Timer
 from waltz_server.partition.append import AppendQueue
 from waltz_server.partition.append_outcomes import AppendOutcomes, refuse
 from waltz_server.partition.block_feeds import BlockFeeds
@@ -214,6 +214,11 @@ class Partition:
     def response_latency(self) -> Timer:
         """From the arrival of an append to its commit."""
         return self._metrics.response_latency
+
+    @property
+    def causes(self) -> tuple[Meter, Meter, Meter]:
+        """See `PartitionMetrics.causes`."""
+        return self._metrics.causes
 
     def followers(self) -> Iterator[tuple[Client, int, bool]]:
         """See `Feeds.followers`; not to be held over a turn of the loop."""
