@@ -65,6 +65,13 @@ class JoinedWrites:
             spawn(self._write(group), "znode-writes")
 
     async def _write(self, group: list[_Write]) -> None:
+        try:
+            await self._try(group)
+        finally:  # whatever ended it, nobody is left waiting
+            for write in group:
+                _fail(write, ConnectionLostError("the write of several znodes was ended"))
+
+    async def _try(self, group: list[_Write]) -> None:
         if len(group) > 1:
             try:
                 await self._store.transaction([write.op for write in group])

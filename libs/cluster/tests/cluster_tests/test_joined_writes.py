@@ -97,3 +97,17 @@ async def test_a_write_that_is_given_up_before_it_left_is_not_made() -> None:
     assert other.result() == 1
     assert given_up.cancelled()
     assert (await store.get(paths[0]))[0] == b"old"
+
+
+async def test_an_unexpected_error_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryZooKeeper().session()
+    paths = await made(store, "/w", 2)
+
+    async def broken(_operations: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(store, "transaction", broken)
+    writes = JoinedWrites(store)
+    asked = [writes.set(path, b"new", 0) for path in paths]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ConnectionLostError] * 2

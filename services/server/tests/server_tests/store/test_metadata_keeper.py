@@ -11,7 +11,7 @@ from waltz_cluster.errors import ConnectionLostError, VersionConflictError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
-from waltz_protocol.types import UNRESOLVED, SessionInfo
+from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
 from waltz_server.store.metadata_keeper import (
     GenerationMismatchError,
     MetadataFaultError,
@@ -175,7 +175,7 @@ async def test_safety_a3_states_are_not_written_over_what_somebody_else_wrote_si
     taken = await take(keeper, 1)
     _, version = await metadata.read_partition(PARTITION)
     theirs = PartitionMetadata(
-        taken.generation, taken.session_id, {"b:1": ReplicaState(PARTITION, "b:1", 0, 7)}
+        taken.generation, taken.session_id, {"b:1": ReplicaState(PartitionId(PARTITION), "b:1", 0, 7)}
     )
     await metadata.write_partition(PARTITION, theirs, version)
     with pytest.raises(SessionSupersededError, match="changed by someone else"):
