@@ -24,6 +24,22 @@ APPEND_BUGS = (
         "An append that is sent again while its first copy is in flight is in the log twice.",
     ),
     _bug(
+        "who_waits_for_a_lock_waits_in_silence",
+        "E1",
+        "append.py",
+        "        self._queue_again()\n        self._waits.begin()\n",
+        "        self._waits.begin()\n",
+        "An append that waits for a lock while too few storage nodes answer is left without an answer.",
+    ),
+    _bug(
+        "refusal_names_no_server",
+        "E7",
+        "append_answers.py",
+        "        if verdict is Verdict.NOT_SERVED:\n",
+        "        if verdict is None:\n",
+        "A client does not hear who has the partition that is not here.",
+    ),
+    _bug(
         "copies_are_looked_for_in_the_queue_alone",
         "E6",
         "append.py",

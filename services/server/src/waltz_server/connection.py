@@ -200,7 +200,7 @@ class ClientConnection:
         self._channel = channel
         self.version = channel.version
         if self.version >= FIRST_VERSION:
-            self.answers = AppendAnswers(self, asyncio.get_running_loop())
+            self.answers = AppendAnswers(self, asyncio.get_running_loop(), self._registry.address_of)
         self._registry.connection_opened(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
@@ -290,7 +290,7 @@ class ClientConnection:
         elif partition is not None:
             partition.append(self, append, repeated)
         else:
-            refuse(self, append.req_id, Verdict.NOT_SERVED, text=self._registry.address_of(partition_id))
+            refuse(self, append.req_id, Verdict.NOT_SERVED)
 
     def _drop(self, channel: Channel, body: memoryview, error: TooManyLocksError) -> None:
         """Before version 5 the protocol has no word for it: the append vanishes, and its client learns by a

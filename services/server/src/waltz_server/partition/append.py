@@ -132,9 +132,7 @@ class AppendQueue:
         self._in_flight: deque[QueuedAppend] = deque()
         contention.follow(self._lines, self._in_flight)
         outcomes.follow(lambda: (*self._queue, *self._lines.everybody(), *self._in_flight))
-        self._open = False
-        self._closed = False
-        self._scheduled = False
+        self._open = self._closed = self._scheduled = False
         self._turn_time = 0.0
 
     # -- input ---------------------------------------------------------------------------------------------
@@ -390,16 +388,18 @@ class AppendQueue:
             self._store.append(batch)
         except StoreNotOpenError:
             # The session went between the check and the call: everything goes back in order.
-            head = self._queue[0] if self._queue else None
-            if isinstance(head, QueuedAppend):
-                head.check = None  # others are before it now
-            waited = self._lines.dissolve()
-            waited += [self._put_back(item_of(entry)) for entry in batch]
-            self._queue.extendleft(back_in_the_queue(waited))
+            self._queue_again(self._put_back(item_of(entry)) for entry in batch)
             return False
         self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
         self.handed += len(batch)
         return True
+
+    def _queue_again(self, others: Iterable[QueuedAppend] = ()) -> None:
+        """Those in lines, and others that came earlier than what is in the queue."""
+        head = self._queue[0] if self._queue else None
+        if isinstance(head, QueuedAppend):
+            head.check = None  # others are before it now
+        self._queue.extendleft(back_in_the_queue([*self._lines.dissolve(), *others]))
 
     def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)
@@ -439,8 +439,9 @@ class AppendQueue:
         self._markers.advanced()
 
     def session_lost(self) -> None:
-        """Nothing is handed over until the next session; marks stay."""
+        """Nothing is handed over until the next session; marks stay, and all wait in the queue."""
         self._open = False
+        self._queue_again()
         self._waits.begin()
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
@@ -495,5 +496,4 @@ class AppendQueue:
         self._waits.close()
         self._outcomes.closed((*self._queue, *self._lines.dissolve()), self._in_flight)
         self._queue.clear()
-        self.queued = 0
-        self._queued_bytes = 0
+        self.queued = self._queued_bytes = 0

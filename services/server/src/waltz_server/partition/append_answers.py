@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Callable
 
 from waltz_protocol.frames.append_batch import Answer, Verdict, encode_answers
 from waltz_server.partition.client import Client
@@ -20,8 +21,15 @@ _GENERATION_PARTITION_SEQ_NUM = struct.Struct(">4xiii").unpack
 class AppendAnswers:
     """See the module."""
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        client: Client,
+        loop: asyncio.AbstractEventLoop,
+        address_of: Callable[[int], str | None] = lambda _: None,
+    ) -> None:
+        """`address_of`: host and port of the server that has a partition, None when it is not known."""
         self._client = client
+        self._address_of = address_of
         self._loop = loop
         self._answers: list[Answer] = []
         self._run: list[int] = []
@@ -49,6 +57,8 @@ class AppendAnswers:
         """Any other end."""
         self._end_run()
         generation, partition_id, seq_num = _GENERATION_PARTITION_SEQ_NUM(req_id)
+        if verdict is Verdict.NOT_SERVED:
+            text = self._address_of(partition_id)
         self._answers.append(Answer(verdict, generation, partition_id, seq_num, number, text=text))
 
     def conflict(self, req_id: bytes, mark: int, lock: int, winner: int) -> None:
