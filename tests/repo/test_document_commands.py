@@ -63,6 +63,8 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
+    ("examples/go-client/README.md", r"\.venv/bin/waltz local up .*", UP),
+    ("examples/go-client/README.md", r".*", "tests/integration/test_go_client.py::test_both_clients_see_the_same_log_and_the_same_locks"),
     ("examples/inventory/README.md", r".*", "tests/integration/test_inventory_page.py::test_the_page"),
     ("examples/ledger/README.md", r".*", "tests/integration/test_ledger_branch.py::test_its_page"),
     ("manifests/compose/README.md", r".*", "tests/integration/test_compose.py::test_the_commands_of_the_page"),

@@ -1,0 +1,3 @@
+module waltz.example/client
+
+go 1.22
