@@ -30,13 +30,14 @@ from bench.processes import BenchError
 from bench.reading import measure_reading
 from bench.report import print_table, write_json
 from bench.spark import measure_spark
+from bench.takeover import measure_takeover
 from bench.upkeep import measure_memory, measure_start, measure_tasks
 from bench.writing import measure_window, measure_writing
 from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics")
+ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics", "takeover")
 """Measured only when named by `--only`."""
 
 
@@ -106,12 +107,16 @@ class Bench:
                 for tls in self._plan.tls_modes:
                     with self._step(f"curve, {tls_name(tls)}"):
                         figures += await measure_curve(self._directory, self._plan, tls, f"curve-{number}")
+            if "takeover" in self._parts:
+                with self._step("takeover"):
+                    directory = self._directory / f"takeover-{number}"
+                    figures += await measure_takeover(directory, self._plan, self._plan.tls_modes[-1])
             runs.append(figures)
         return medians(runs)
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile", "curve"}:
+        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile", "curve", "takeover"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

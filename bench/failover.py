@@ -63,7 +63,7 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
     with cluster.load(*arguments, in_flight_per_partition=WRITERS_PER_PARTITION) as child:
         await asyncio.to_thread(child.wait_line, "ready", 30.0)
         for name, role, how, settle_seconds, target in steps:
-            await _longest_gap(child, 1.0)  # forget what was before
+            await longest_gap(child, 1.0)  # forget what was before
             began = time.time()
             if how == KILL:
                 await cluster.local.kill_role(role)
@@ -71,8 +71,8 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
                 cluster.local.pause_role(role)
             else:
                 await cluster.local.stop_role(role)
-            gap, gaps = await _longest_gap(child, settle_seconds)
-            details = {"per_partition": gaps, "steps": _steps(cluster, role, began)}
+            gap, gaps = await longest_gap(child, settle_seconds)
+            details = {"per_partition": gaps, "steps": steps_after(cluster, role, began)}
             figures.append(Figure(group, name, gap, "s", target, load, details=details))
             if how == STOP:
                 cluster.local.resume_role(role)
@@ -83,14 +83,14 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
     return figures
 
 
-def _steps(cluster: BenchCluster, ended: str, began: float) -> dict[str, dict[str, float]]:
+def steps_after(cluster: BenchCluster, ended: str, began: float) -> dict[str, dict[str, float]]:
     """Of each other server: see `failover_steps`."""
     others = [role for role in cluster.local.server_roles if role != ended]
     logs = {role: cluster.local.log_path(role).read_text().splitlines() for role in others}
     return {role: failover_steps(lines, began) for role, lines in logs.items()}
 
 
-async def _longest_gap(child: Child, after_seconds: float) -> tuple[float, list[float]]:
+async def longest_gap(child: Child, after_seconds: float) -> tuple[float, list[float]]:
     """Wait, then ask the writers for the longest gap of each partition since the question before."""
     await asyncio.sleep(after_seconds)
     child.send_line("gap")

@@ -10,14 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster.world import Choice
-from tests.sim.faults.plan import ALL_KINDS, JOURNAL_KINDS, PROFILES
+from tests.sim.faults.plan import ALL_KINDS, DETECTOR_KINDS, JOURNAL_KINDS, PROFILES
 from tests.sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
 
 WORKERS = max(1, min(2, os.cpu_count() or 1))
-FEW = [("default", "0:20"), ("outside", "0:8")]
-MANY = [("default", "20:340"), ("outside", "8:48"), ("dense", "0:6"), ("journal", "0:40")]
+FEW = [("default", "0:20"), ("outside", "0:8"), ("detector", "0:6")]
+MANY = [
+    ("default", "20:340"),
+    ("outside", "8:48"),
+    ("dense", "0:6"),
+    ("journal", "0:40"),
+    ("detector", "6:60"),
+]
 
 
 @pytest.mark.timeout(1200)
@@ -53,5 +59,5 @@ def test_without_faults_nothing_fails_and_nobody_is_in_doubt() -> None:
 
 
 def test_every_kind_of_fault_is_in_the_default_profile() -> None:
-    assert set(PROFILES["default"]) == set(ALL_KINDS) - set(JOURNAL_KINDS)
-    assert set(PROFILES["journal"]) == set(ALL_KINDS)
+    assert set(PROFILES["default"]) == set(ALL_KINDS) - set(JOURNAL_KINDS) - set(DETECTOR_KINDS)
+    assert set(PROFILES["journal"]) == set(ALL_KINDS) - set(DETECTOR_KINDS)

@@ -169,6 +169,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c5_crashes.py",
     ),
+    "waltz_storage/engine/shared_sync.py": (f"{_STORAGE}/test_shared_sync.py",),
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
         f"{_STORAGE}/test_journaled_directory.py",

@@ -44,6 +44,7 @@ GRAVITY: dict[str, tuple[str, ...]] = {
         *("callback", "context_once", "context_ended", "on_application"),
     ),
     "a process": ("process_ended", "unhandled", "logged_error", "out_of_service"),
+    "the detector": ("evicted", "eviction_pace", "eviction_rest", "registered", "replaced"),
     "liveness": ("progress", "feed_silent", "replicas_settle", "stuck", "leave"),
 }
 """Kinds of violations, the gravest first: a report begins with it, and what may only follow from it comes

@@ -119,6 +119,30 @@ def roomy(shape: Shape) -> Shape:
     return replace(shape, server_keys=keys, queue_limits=limits)
 
 
+LONG_SESSION_SECONDS = 30.0
+QUICK_LATENCY_SECONDS = (0.0002, 0.002)
+
+
+def watched(shape: Shape, rng: random.Random) -> Shape:
+    """The same cluster with servers that watch each other, and sessions that last so long that only their
+    detector is fast. Now and then some of them are as those of release 0.13.2 and do not watch."""
+    keys = {**dict(shape.server_keys), "server.peerWatch.enabled": True}
+    keys["server.peerTimeout"] = rng.choice((1_000, 2_000))
+    return replace(
+        shape,
+        servers=_weighted(rng, (2, 30), (3, 50), (4, 20)),
+        session_timeout_seconds=LONG_SESSION_SECONDS,
+        latency_seconds=QUICK_LATENCY_SECONDS,
+        server_keys=tuple(keys.items()),
+        old_servers=rng.choice((0.0, 0.0, 0.3)),
+    )
+
+
+def peer_timeout_seconds(shape: Shape) -> float:
+    """`server.peerTimeout` of all servers."""
+    return float(str(dict(shape.server_keys)["server.peerTimeout"])) / 1000
+
+
 def _replicas(rng: random.Random, nodes: int, copies: int, partition: int) -> tuple[int, ...]:
     first = rng.randrange(nodes) if rng.random() < 0.3 else partition
     return tuple(sorted((first + step) % nodes + 1 for step in range(copies)))

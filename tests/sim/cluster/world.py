@@ -22,17 +22,18 @@ from tests.sim.cluster.access import Workload
 from tests.sim.cluster.admin import Admin
 from tests.sim.cluster.client_role import ClientRole
 from tests.sim.cluster.clients import Access
+from tests.sim.cluster.detector_watch import DetectorWatch
 from tests.sim.cluster.ending import Ending
 from tests.sim.cluster.guards import NodeMemory, OwnershipWatch
 from tests.sim.cluster.logs import captured_logs, describe
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.role import Role
 from tests.sim.cluster.server_role import ServerRole
-from tests.sim.cluster.shape import make_shape, roomy
+from tests.sim.cluster.shape import make_shape, roomy, watched
 from tests.sim.cluster.state import ClusterState
 from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.faults.apply import Applier
-from tests.sim.faults.plan import DENSE, JOURNAL, Fault, make_plan
+from tests.sim.faults.plan import DENSE, DETECTOR, JOURNAL, Fault, make_plan
 from tests.sim.faults.repairs import Repairs
 from tests.sim.kernel.disk import SimDisk
 from tests.sim.kernel.loop import SimLoop, StuckError, TooSlowError
@@ -74,6 +75,8 @@ class World:
         self.shape = make_shape(self.loop.rng("shape"))
         if choice.profile == DENSE:
             self.shape = roomy(self.shape)
+        if choice.profile == DETECTOR:
+            self.shape = watched(self.shape, self.loop.rng("detector"))
         self.result = Result(seed, choice.profile)
         self.counts: Counter[str] = self.result.counts
         self.history = History(lambda: self.loop.now, self._note_violation)
@@ -84,12 +87,16 @@ class World:
         workloads = choose(self.shape.partitions, self.loop.rng("workloads"))
         self.zookeeper = SimZooKeeper(self.loop)
         self.zookeeper.follower_lag = self.loop.rng("followers").choice(FOLLOWER_LAGS)
+        if choice.profile == DETECTOR:
+            self.zookeeper.follower_lag = FOLLOWER_LAGS[0]
         self._workloads = [w for w in workloads if choice.workloads is None or w.name in choice.workloads]
         self.plan: list[Fault] = []
         self.blocked: Counter[tuple[str, str]] = Counter()
         """How many faults block a direction between two hosts."""
         self.losses: dict[str, Callable[[], Loss | None]] = {}
         """Hosts whose ZooKeeper operations get lost, and how."""
+        self.under_way: Counter[str] = Counter()
+        """Kinds of faults that are under way."""
 
     def run(self) -> Result:
         """Run it to its end; never raises for what the product does. Its caller forgets it and calls
@@ -164,6 +171,8 @@ class World:
             for fault in self.plan:
                 tasks.create_task(applier.apply(fault), name=f"fault {fault.number}")
             watch = tasks.create_task(OwnershipWatch(self.loop, self.servers, self.violation).run())
+            if self.choice.profile == DETECTOR:
+                tasks.create_task(DetectorWatch(self).run(FAULTS_START + FAULT_SECONDS))
             silence = self._watch_feeds(lambda: not applier.busy and self._calm())
             await asyncio.sleep(FAULTS_START + FAULT_SECONDS - self.loop.time())
             watch.cancel()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.faults import (
     administrators,
+    detector_faults,
     disasters,
     file_faults,
     journal_faults,
@@ -45,6 +46,7 @@ HANDLERS: Mapping[str, Handler] = {
     **operations.HANDLERS,
     **disasters.HANDLERS,
     **suspend_faults.HANDLERS,
+    **detector_faults.HANDLERS,
     **administrators.HANDLERS,
     **old_peers.HANDLERS,
     **lost_writes.HANDLERS,
@@ -71,6 +73,7 @@ class Applier:
         await asyncio.sleep(fault.at - world.loop.time())
         world.loop.note(f"fault {fault}")
         self._under_way += 1
+        world.under_way[fault.kind] += 1
         try:
             await HANDLERS[fault.kind](world, fault)
         except SkippedError as error:
@@ -79,4 +82,5 @@ class Applier:
         else:
             world.result.applied[fault.kind] += 1
         self._under_way -= 1
+        world.under_way[fault.kind] -= 1
         world.loop.note(f"fault {fault.number} over")

@@ -24,6 +24,9 @@ DENSE = "dense"
 JOURNAL = "journal"
 """The profile with the kinds of faults of the default one, and storage nodes with a journal in most of their
 lives."""
+DETECTOR = "detector"
+"""The profile in which only the detector of servers can be fast: sessions last long, and what strikes are
+servers, the links between them, and their ZooKeeper."""
 FIRST_OWN_NUMBER = 100
 """Numbers of faults with a stream of their own begin here, one for each kind, in the order of the table."""
 CHANCE_PER_WEIGHT = 0.04
@@ -56,7 +59,7 @@ class Kind:
     weight: float
     strikes: str
     """"storage", "server", "client", "session" (a server or client), "host" (any), "pair" (two hosts that
-    talk), "" (none)."""
+    talk), "peers" (two servers), "" (none)."""
     shortest: float
     longest: float
 
@@ -128,7 +131,13 @@ JOURNAL_KINDS: Mapping[str, Kind] = {
     "journal-power-in-replay": Kind(12, "storage", 0.2, 4),
 }
 """Of the profile with journals only, by streams of their own too."""
-ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM, **JOURNAL_KINDS}
+DETECTOR_KINDS: Mapping[str, Kind] = {
+    "peer-block": Kind(10, "peers", 2, 40),
+    "server-flap": Kind(6, "server", 10, 40),
+    "servers-gone": Kind(5, "", 0.2, 8),
+}
+"""Of the profile of the detector only."""
+ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM, **JOURNAL_KINDS, **DETECTOR_KINDS}
 
 
 Stream = Callable[[str], random.Random]
@@ -142,7 +151,13 @@ def _starting(*starts: str) -> tuple[str, ...]:
 PROFILES: Mapping[str, Sequence[str]] = {
     "default": (*KINDS, *OWN_STREAM),
     DENSE: (*KINDS, *OWN_STREAM),
-    JOURNAL: tuple(ALL_KINDS),
+    JOURNAL: (*KINDS, *OWN_STREAM, *JOURNAL_KINDS),
+    DETECTOR: (
+        *DETECTOR_KINDS,
+        *(kind for kind in KINDS if kind.startswith("server-")),
+        *("isolation", "split", "vm-suspend", "rolling-restart-servers", "storage-kill"),
+        *("zookeeper-expiry", "zookeeper-cut", "zookeeper-lost-answer", "zookeeper-restart"),
+    ),
     "outside": (*OWN_STREAM, "server-kill", "storage-kill", "storage-power-off", "all-storage-power-off"),
     "calm": (),
     "disk": tuple(
@@ -262,6 +277,8 @@ def _targets(rng: random.Random, strikes: str, shape: Shape, clients: Sequence[s
             return (rng.choice([*servers, *servers, *clients]),)
         case "host":
             return (rng.choice([*storage, *servers, *servers, *clients]),)
+        case "peers":
+            return tuple(rng.sample(servers, 2))
         case "pair":
             pairs = [
                 (rng.choice(servers), rng.choice(storage)),

@@ -20,7 +20,7 @@ A member of the ensemble may be cut off from the majority with the sessions conn
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from waltz_cluster.errors import ConnectError, NoNodeError, StoreError
 from waltz_cluster.memory_store import Fault
 from waltz_cluster.memory_tree import MemoryTree, Node, Watcher
 from waltz_cluster.session import OneShotWatch
+from waltz_cluster.store import DeleteOp, Op
 
 HOST = "zookeeper"
 TICK_SECONDS = 0.5
@@ -74,6 +75,9 @@ class SimZooKeeper(MemoryTree):
         self.choose_fault: FaultChoice | None = None
         self.expired = 0
         """Sessions that ended by their timeout or by `expire`."""
+        self.on_deleted: Callable[[dict[str, int], int], None] | None = None
+        """Called after a transaction that deleted znodes: path -> the session that it belonged to (0: to
+        none), and the session that deleted them."""
         self.lost_operations = 0
         self._up = True
         self._history = History()
@@ -284,6 +288,13 @@ class SimZooKeeper(MemoryTree):
             self._drop_watches_of(record)
             super().end_session(session_id)
             self._note_change()
+
+    def transaction(self, ops: Sequence[Op], owner: int) -> None:
+        """See `on_deleted`."""
+        found = {op.path: self.find(op.path) for op in ops if isinstance(op, DeleteOp)}
+        super().transaction(ops, owner)
+        if found and self.on_deleted is not None:
+            self.on_deleted({path: node.owner for path, node in found.items() if node is not None}, owner)
 
     # -- states of a moment ago ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.sim.mutants.in_client import CLIENT_MUTANTS
+from tests.sim.mutants.in_detector import DETECTOR_MUTANTS
 from tests.sim.mutants.in_journal import JOURNAL_MUTANTS
 from tests.sim.mutants.in_server import SERVER_MUTANTS
 from tests.sim.mutants.in_storage import STORAGE_MUTANTS
@@ -18,6 +19,7 @@ MUTANTS: Mapping[str, Mutant] = {
         *JOURNAL_MUTANTS,
         *STORE_MUTANTS,
         *SERVER_MUTANTS,
+        *DETECTOR_MUTANTS,
         *CLIENT_MUTANTS,
     )
 }

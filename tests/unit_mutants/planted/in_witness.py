@@ -53,8 +53,8 @@ WITNESS_BUGS = (
         "witness_not_synced",
         "B2",
         "witness.py",
-        "            self._file.sync()\n            if not self._name_durable:\n",
-        "            if not self._name_durable:\n",
+        "        self._made().sync()\n",
+        "        self._made()\n",
         "A power loss takes back what the witness was written for.",
     ),
     _engine(

@@ -404,3 +404,17 @@ def test_a_restore_reset_skips_directories_that_are_not_there_and_tells_disk_err
     disk.fail_read = CONTROL_FILE_NAME
     with pytest.raises(StorageStartError):
         reset_for_restore(ROOT, [3], fs=disk)
+
+
+def test_a_low_water_mark_syncs_what_was_written_since_and_nothing_else() -> None:
+    """Who takes over a thousand partitions that rest waits for a third of the syncs."""
+    disk = empty_disk()
+    partition = open_manager(disk).assign(3)
+    index = segment_path(3, 0, ".idx")
+    for session, first in ((1, 0), (2, 5)):
+        append(partition, first, 5)
+        partition.set_low_water_mark(session, first + 4)
+        assert disk.durable_size(index) == len(disk.files()[index])
+    before = len(disk.calls)
+    partition.set_low_water_mark(3, 9)
+    assert [call[0] for call in disk.calls[before:]].count("sync") == 2  # witness and control entry

@@ -18,7 +18,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from uuid import UUID
 
@@ -43,6 +42,7 @@ from waltz_storage.engine.partition_info import (
     virgin,
     virgin_entry,
 )
+from waltz_storage.engine.shared_sync import PartitionLocks, SharedSync
 from waltz_storage.engine.witness import Witness
 
 MAX_PARTITIONS = 1 << 20
@@ -55,7 +55,8 @@ class ControlFile:
         self._file = file
         self.witness = witness
         self.header = header
-        self._lock = threading.Lock()
+        self._locks = PartitionLocks()
+        self._syncs = SharedSync(file.sync)
         self._entries: dict[int, tuple[PartitionInfo, int]] = {}
         self.damaged: dict[int, str] = {}
 
@@ -171,7 +172,7 @@ class ControlFile:
         `DiskWriteError` when the disk had no room for it, `PartitionFailedError` when the write
         or its sync failed otherwise: the entry in memory is then the old one.
         """
-        with self._lock:
+        with self._locks.of(partition_id):
             if partition_id not in self._entries:
                 raise self._missing(partition_id)
             current, place = self._entries[partition_id]
@@ -184,7 +185,7 @@ class ControlFile:
     def reset(self, partition_id: int) -> PartitionInfo:
         """Back to the virgin state; every prefix of the writes leaves the old (or damaged) or the virgin
         entry."""
-        with self._lock:
+        with self._locks.of(partition_id):
             if partition_id in self.damaged:
                 return self._make_anew(partition_id)
             if partition_id not in self._entries:
@@ -225,18 +226,18 @@ class ControlFile:
         self._write(partition_id, layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place, info.to_bytes())
 
     def _write(self, partition_id: int, place: int, raw: bytes) -> None:
-        """Write at byte `place` of an entry and sync."""
+        """Write at byte `place` of an entry and sync, with whoever writes to others."""
         offset = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id + place
         try:
-            try:
-                write_fully(self._file, raw, offset)
-            except OSError as error:
-                if error.errno in NO_SPACE:  # the current struct was not touched
-                    raise DiskWriteError(
-                        f"partition {partition_id}: its control entry: {error.strerror}"
-                    ) from error
-                raise
-            self._file.sync()
+            with self._syncs.durable():
+                try:
+                    write_fully(self._file, raw, offset)
+                except OSError as error:
+                    if error.errno in NO_SPACE:  # the current struct was not touched
+                        raise DiskWriteError(
+                            f"partition {partition_id}: its control entry: {error.strerror}"
+                        ) from error
+                    raise
         except OSError as error:
             raise PartitionFailedError(
                 f"partition {partition_id}: its control entry: {error.strerror}"

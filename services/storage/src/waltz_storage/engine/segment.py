@@ -55,8 +55,10 @@ class Segment:
 
     __slots__ = (
         "_data",
+        "_data_synced",
         "_fs",
         "_index",
+        "_index_synced",
         "data_path",
         "directory",
         "first_txid",
@@ -84,6 +86,8 @@ class Segment:
         self.size = size
         self._data: File | None = None
         self._index: File | None = None
+        self._data_synced = self._index_synced = False
+        """Nothing was written to the file since its last sync here; whoever opens the log may have."""
 
     @classmethod
     def create(cls, fs: FileSystem, directory: str, header: SegmentHeader) -> Segment:
@@ -170,10 +174,16 @@ class Segment:
                 file.close()
 
     def sync(self) -> None:
-        """Sync the index, then the data. `OSError` when it failed."""
+        """Sync the index, then the data, each if there is anything to sync. `OSError` when it failed."""
+        if self._index_synced and self._data_synced:
+            return
         data, index = self.files()
-        index.sync()
-        data.sync()
+        if not self._index_synced:
+            index.sync()
+            self._index_synced = True
+        if not self._data_synced:
+            data.sync()
+            self._data_synced = True
 
     def append(self, parts: Sequence[bytes], sizes: Sequence[int]) -> None:
         """Write disk records and make them durable.
@@ -183,6 +193,7 @@ class Segment:
         """
         data, index = self.files()
         start = self.size
+        self._data_synced = self._index_synced = False
         try:
             write_parts_fully(data, parts, start)
         except OSError as error:
@@ -197,6 +208,7 @@ class Segment:
             self._write_index(index, offsets)
         except OSError as error:
             raise self._taken_back(error) from error
+        self._data_synced = True
         self.next_txid += len(offsets)
         self.size = end
 
@@ -261,6 +273,7 @@ class Segment:
 
     def _cut_files(self, next_txid: int, size: int, *, sync: bool = True) -> None:
         data, index = self.files()
+        self._data_synced = self._index_synced = False
         index.truncate(self._index_offset(next_txid))
         if sync:
             index.sync()

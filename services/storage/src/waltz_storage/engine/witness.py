@@ -43,6 +43,7 @@ from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, join,
 from waltz_storage.engine.free_space import NO_SPACE
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.segment import file_size
+from waltz_storage.engine.shared_sync import PartitionLocks, SharedSync
 from waltz_storage.engine.sidecar import SIDECAR_SIZE, is_witnessed
 
 UNKNOWN_FILES = -1
@@ -87,7 +88,9 @@ class Witness:
         self._file: File | None = None
         self._name_durable = False
         self._slots: dict[int, _Slots] = {}
-        self._lock = threading.Lock()
+        self._locks = PartitionLocks()
+        self._making = threading.Lock()
+        self._syncs = SharedSync(self._sync)
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, num_partitions: int) -> Witness:
@@ -155,7 +158,7 @@ class Witness:
         `DiskWriteError`, `OutOfResourcesError`: no slot that counts has changed, it may be
         tried again. `PartitionFailedError`: a sync failed.
         """
-        with self._lock:
+        with self._locks.of(partition_id):
             slots = self._slots.get(partition_id, (None, None))
             counting = _counting(slots, info)
             place = counting if slots[counting] is None else 1 - counting
@@ -206,20 +209,27 @@ class Witness:
         if file is not None:
             file.close()
 
+    def _made(self) -> File:
+        with self._making:
+            if self._file is None:
+                self._file = self._fs.open(join(self._directory, layout.WITNESS_NAME), create=True)
+            return self._file
+
+    def _sync(self) -> None:
+        self._made().sync()
+
     def _write(self, partition_id: int, offset: int, raw: bytes) -> None:
         what = f"partition {partition_id}: {layout.WITNESS_NAME}"
         try:
-            try:
-                if self._file is None:
-                    self._file = self._fs.open(join(self._directory, layout.WITNESS_NAME), create=True)
-                write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
-            except OSError as error:
-                if error.errno in NO_SPACE:
-                    raise DiskWriteError(f"{what}: {error.strerror}") from error
-                if error.errno in OUT_OF_RESOURCES:
-                    raise OutOfResourcesError(f"{what}: {error.strerror}") from error
-                raise
-            self._file.sync()
+            with self._syncs.durable():
+                try:
+                    write_fully(self._made(), raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+                except OSError as error:
+                    if error.errno in NO_SPACE:
+                        raise DiskWriteError(f"{what}: {error.strerror}") from error
+                    if error.errno in OUT_OF_RESOURCES:
+                        raise OutOfResourcesError(f"{what}: {error.strerror}") from error
+                    raise
             if not self._name_durable:
                 self._fs.sync_dir(self._directory)
                 self._name_durable = True

@@ -1,0 +1,53 @@
+"""A server with half of 1,000 partitions is killed: how long until each of them takes appends again, and what
+it costs the server that takes over.
+
+One closed-loop writer in each partition, so the machine has as much to do before and after. The processor
+time of the server that takes over says more than the pause on a machine that is busy otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from bench.cluster import BenchCluster
+from bench.failover import longest_gap, steps_after
+from bench.figures import Figure, at_most
+from bench.plan import Plan, group_name
+from bench.processes import cpu_seconds
+
+PARTITIONS = 1000
+SESSION_TIMEOUT_MS = 10_000
+SETTLE_SECONDS = 10.0
+TAKEOVER_TARGET = at_most(2.0, binding=True)
+
+
+async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figure]:
+    """The longest pause of a partition after SIGKILL of a server; steps, pauses and processor time in the
+    details."""
+    plan = replace(plan, partitions=PARTITIONS, session_timeout_ms=SESSION_TIMEOUT_MS)
+    load = f"1 closed-loop writer in each of {PARTITIONS} partitions"
+    async with BenchCluster.running(directory, plan, tls) as cluster:
+        killed, left = cluster.local.server_roles[-1], cluster.local.server_roles[0]
+        process = psutil.Process(cluster.local.pid(left))
+        arguments = ["watch", "--partitions", str(PARTITIONS), "--in-flight", "1"]
+        with cluster.load(*arguments, in_flight_per_partition=1) as child:
+            await asyncio.to_thread(child.wait_line, "ready", 120.0)
+            await longest_gap(child, plan.settle_seconds)  # forget what was before
+            before, began = cpu_seconds(process), time.time()
+            await cluster.local.kill_role(killed)
+            gap, gaps = await longest_gap(child, SETTLE_SECONDS)
+            used = cpu_seconds(process) - before
+    moved = sorted(gaps)[PARTITIONS // 2 :]
+    details = {
+        "median of the half that paused longest": moved[len(moved) // 2],
+        "processor seconds of the server that took over, with the writers' appends": round(used, 2),
+        "steps": steps_after(cluster, killed, began),
+    }
+    name = f"SIGKILL of a server, {PARTITIONS} partitions"
+    group = group_name("longest time without an acknowledged append", tls)
+    return [Figure(group, name, gap, "s", TAKEOVER_TARGET, load, details=details)]
