@@ -143,6 +143,10 @@ async def _status(
         )
 
 
+_RECORDS_AT_ONCE = 32
+"""Requests for a record that are in flight on one connection."""
+
+
 async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
     """Everything a node reports about itself, over one connection; UnreachableError or AdminError when any
     part of it is missing."""
@@ -151,12 +155,7 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
         partitions = parse_metrics(metrics)
         status = await connection.partition_status()
         certificate = connection.certificate
-        holds = {
-            p.partition_id
-            for p in partitions
-            if p.low_water_mark < 0
-            or (p.partition_id in status and await shows_record(connection, p.partition_id, p.low_water_mark))
-        }
+        holds = await _holding_mark(connection, partitions, status)
     broken = {p.partition_id for p in partitions if p.available and status.get(p.partition_id) is False}
     return NodeInspection(
         partitions,
@@ -171,6 +170,22 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
         },
         certificate,
     )
+
+
+async def _holding_mark(
+    connection: StorageAdminConnection, partitions: Iterable[NodePartition], status: Mapping[int, bool]
+) -> set[PartitionId]:
+    """The partitions whose record at the low-water mark the node shows, or that have no mark. Many are asked
+    for at the same time: a node with thousands of partitions answers within a few round trips."""
+    holds = {p.partition_id for p in partitions if p.low_water_mark < 0}
+    asked = [p for p in partitions if p.low_water_mark >= 0 and p.partition_id in status]
+    for start in range(0, len(asked), _RECORDS_AT_ONCE):
+        some = asked[start : start + _RECORDS_AT_ONCE]
+        shown = await asyncio.gather(
+            *(shows_record(connection, p.partition_id, p.low_water_mark) for p in some)
+        )
+        holds.update(p.partition_id for p, one in zip(some, shown, strict=True) if one)
+    return holds
 
 
 def _optional_number(metrics: dict[str, object], name: str) -> int | None:

@@ -33,8 +33,9 @@ def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """Run `main(stop)` until it returns; the exit code of the process.
 
     0 when main returned; its `exit_code`, else 1, and one line (`Error: …`, or an object where the log is
-    JSON) for an error whose class has `user_error = True` (also inside an exception group); 70 and a logged stack trace for anything
-    else. `main` has `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70).
+    JSON) for an error whose class has `user_error = True` (also inside an exception group); 70 and a logged
+    stack trace for anything else. `main` has `shutdown_timeout_seconds` after the first signal, then it is
+    cancelled (exit code 70).
     A second signal exits with 128 + its number.
     """
     _calm_garbage_collector()

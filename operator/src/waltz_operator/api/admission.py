@@ -131,7 +131,7 @@ SAME_GROUP = rule(
 
 # -- pod templates -----------------------------------------------------------------------------------------
 
-OWN_VOLUMES = ("config", "data", "tls", "tmp", "zookeeper-auth")
+OWN_VOLUMES = ("config", "data", "tls", "tmp", "waltz-journal", "zookeeper-auth")
 OWN_POD_FIELDS = {
     name: rule("false", f"is the operator's own{hint}")
     for name, hint in (

@@ -82,6 +82,12 @@ _REFUSED = (
     "(has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, "
     "c.type == 'Valid' && c.status == 'False' && c.reason == 'RefusedChange'))"
 )
+
+
+def _has_volume(of: str) -> str:
+    return f"(has({of}.spec.storage.journal) && has({of}.spec.storage.journal.volume))"
+
+
 _SHRINK = "a volume cannot shrink; only a size that was refused (condition Valid, reason RefusedChange) can be lowered again"
 _SIZE_RULES = [
     {
@@ -96,6 +102,13 @@ _SIZE_RULES = [
         f"quantity(g.size).compareTo(quantity(o.size)) >= 0)) || {_REFUSED}",
         "message": _SHRINK,
         "fieldPath": ".spec.storage.groups",
+    },
+    {
+        "rule": f"!{_has_volume('self')} || !{_has_volume('oldSelf')} || "
+        "quantity(self.spec.storage.journal.volume.size)"
+        f".compareTo(quantity(oldSelf.spec.storage.journal.volume.size)) >= 0 || {_REFUSED}",
+        "message": _SHRINK,
+        "fieldPath": ".spec.storage.journal",
     },
 ]
 """A volume never shrinks. What the operator refuses (a storage class that does not let it grow) must not be a

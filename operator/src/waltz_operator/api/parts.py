@@ -30,7 +30,7 @@ from waltz_operator.api.base import (
     rule,
     rules,
 )
-from waltz_operator.api.journal import GROUP_VOLUMES, VOLUME, NodeJournal
+from waltz_operator.api.journal import GROUP_VOLUMES, KEPT_VOLUME, VOLUME, NodeJournal
 
 MAX_GROUPS = 9
 MAX_NODES = 64
@@ -370,6 +370,7 @@ class Storage(Model):
             _kept("storageClassName", "the storage class"),
             VOLUME,
             GROUP_VOLUMES,
+            KEPT_VOLUME,
         )
     }
 

@@ -42,6 +42,13 @@ class NodeIdentity(NamedTuple):
     statefulset: str
     pod: str
     pvc: str
+    journal_pvc: str = ""
+    """Of the volume that its journal has for its own, where it has one."""
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """All that it may have."""
+        return tuple(filter(None, (self.pvc, self.journal_pvc)))
 
     @property
     def reference(self) -> str:
@@ -112,6 +119,7 @@ def node_identity(
         statefulset,
         pod,
         f"data-{pod}",
+        f"journal-{pod}",
     )
 
 

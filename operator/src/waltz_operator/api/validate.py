@@ -136,6 +136,8 @@ def _check_journal(spec: WaltzClusterSpec) -> Iterable[Problem]:
         yield Problem(f"{path}.journal", journal.EITHER_KEYS)
     if not storage.journal.possible:
         yield _problem(f"{path}.journal", journal.SIZE)
+    if not storage.journal.fits_own_volume:
+        yield _problem(f"{path}.journal", journal.OWN_VOLUME)
     if not storage.journal.fits(storage.size):
         yield _problem(path, journal.VOLUME)
     if not all(storage.journal.fits(group.size) for group in storage.groups or () if group.size):

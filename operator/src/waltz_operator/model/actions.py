@@ -98,6 +98,21 @@ class DeletePVC:
         return f"delete PersistentVolumeClaim {self.name}: {self.proof}"
 
 
+@dataclass(frozen=True, slots=True)
+class GiveUpVolume:
+    """Delete a volume claim of a node that stays, under the uid: its data and its journal do not belong
+    together, and a migration fills it again from other copies."""
+
+    name: str
+    uid: str
+    proof: str
+    destructive: ClassVar[bool] = True
+
+    @property
+    def line(self) -> str:
+        return f"give up PersistentVolumeClaim {self.name}: {self.proof}"
+
+
 # -------------------------------------------------------------------------------------------------- ZooKeeper
 
 
@@ -372,7 +387,8 @@ class SetFinalizer:
 
 
 KubernetesAction: TypeAlias = (
-    ApplyObject | DeleteObject | DeletePod | DeletePVC | StartCopyJob | DeleteJob | EmitEvent | SetStatus | SetFinalizer
+    ApplyObject | DeleteObject | DeletePod | DeletePVC | GiveUpVolume | StartCopyJob | DeleteJob | EmitEvent | SetStatus
+    | SetFinalizer
 )  # fmt: skip
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (

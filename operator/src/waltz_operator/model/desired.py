@@ -93,6 +93,8 @@ class Desired:
     own_login: bool = False
     """Whether the operator makes the credentials, where there are to be any."""
     authentication: ZooKeeperAuthentication | None = None
+    journal_bytes: int = 0
+    """What the journal takes of each node's data volume; 0 where it takes nothing of it."""
 
     @property
     def expected_key(self) -> UUID:
@@ -128,4 +130,5 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         zookeeper_set=zookeeper_name(cluster) if spec.zookeeper.managed is not None else "",
         own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
+        journal_bytes=spec.storage.journal.shared_bytes if spec.storage.journal is not None else 0,
     )

@@ -189,6 +189,16 @@ class Facts:
             return False
         return replica is None or replica.session_id < recorded
 
+    def lost_journal(self, node: str) -> NodeIdentity | None:
+        """The node, where it cannot start because its data and its journal do not belong together: positively
+        by what its process ended with, while it does not answer."""
+        identity = self.desired.by_connect.get(node)
+        if identity is None or identity.external or not isinstance(self.kube, KubeView):
+            return None
+        pod = self.kube.pods.get(identity.pod)
+        lost = pod is not None and pod.journal_lost and not pod.ready
+        return identity if lost and isinstance(self.node(node), Unknown) else None
+
     def highest(self, partition: int) -> int | None:
         """The newest transaction that any holder reports."""
         reported = [

@@ -182,7 +182,8 @@ class PodView:
     that can't run, and why: it makes the pod unready and no more. `component` is its label (storage, server,
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
-    our container."""
+    our container. `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
+    together."""
 
     uid: str
     component: str
@@ -196,6 +197,7 @@ class PodView:
     addresses: tuple[str, ...] = ()
     image: str = ""
     login: Level = Level.NONE
+    journal_lost: bool = False
 
     @property
     def problem(self) -> str:

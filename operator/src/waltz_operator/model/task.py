@@ -5,8 +5,8 @@ Nodes are named by reference in the resource and by connect string in the planne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -106,10 +106,27 @@ class Task:
         """The first of them."""
         return next((record for record in self.records if record.in_flight), None)
 
+    def refills(self, node: str) -> bool:
+        """Whether a person wants it to fill this node again, now."""
+        stopped = self.over or self.cancel or self.dry_run or bool(self.failure)
+        return self.kind is TaskKind.REPLACE and self.source == node and self.approved and not stopped
+
     @property
     def over(self) -> bool:
         """Nothing more is to be done."""
         return self.phase in FINISHED_PHASES
+
+
+def closed(records: Iterable[Record]) -> tuple[Record, ...]:
+    """With those that have not ended cancelled."""
+    return tuple(
+        one if one.state in FINISHED_STATES else replace(one, state=MoveState.CANCELLED) for one in records
+    )
+
+
+def with_record(records: Iterable[Record], changed: Record) -> tuple[Record, ...]:
+    """With this one in the place of its change's."""
+    return tuple(changed if one.move.same == changed.move.same else one for one in records)
 
 
 def kind_of(migration: WaltzMigration) -> TaskKind:

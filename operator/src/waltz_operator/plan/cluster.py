@@ -20,7 +20,9 @@ from waltz_operator.model.facts import Facts, facts_of, render
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapshot, TreeView
+from waltz_operator.plan import lost_journal
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.journal_space import check_space
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects, stop_servers
 from waltz_operator.plan.outstanding import outstanding
@@ -88,7 +90,7 @@ def decide(
     if not isinstance(kube, KubeView):
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
-    held = held_back(objects, rejected)
+    held = held_back(objects, rejected) | check_space(facts, kube, objects, decision)
     restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
     apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
     restart_zookeeper(facts, kube, objects, held, decision)
@@ -100,6 +102,7 @@ def decide(
         decision.block(Blocked("changes of the copies", Reason.INVALID_SPEC, "; ".join(facts.unreadable)))
         return decision
     equalise(facts, tree, decision)
+    lost_journal.report(facts, decision)
     tidy_jobs(facts, kube, decision)
     _one_step(facts, tree, kube, objects, restarts, decision)
     return decision

@@ -28,9 +28,10 @@ from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
-from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
+from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind, closed, with_record
 from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
+from waltz_operator.plan.lost_journal import empty_first
 from waltz_operator.plan.move_steps import (
     ChangeOptions,
     Step,
@@ -138,7 +139,7 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     elif task.failure:
         _give_up(task, decision, task.failure)
     elif task.cancel:
-        decision.task = replace(task, phase=MigrationPhase.CANCELLED, records=_closed(task.records))
+        decision.task = replace(task, phase=MigrationPhase.CANCELLED, records=closed(task.records))
         decision.reason, decision.message = Reason.CANCELLED, "it was cancelled"
         decision.requeue_seconds = SOON
     else:
@@ -194,7 +195,7 @@ def _give_up(task: Task, decision: TaskDecision, why: str) -> None:
     left = next((one for one in records if one.state is MoveState.FAILED), None)
     if left is not None and "is left" not in why:
         why += f"; partition {left.move.partition} is left as it was"
-    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))
+    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=closed(records))
     decision.reason, decision.message, decision.requeue_seconds = Reason.FAILED, why, SOON
 
 
@@ -277,7 +278,7 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
     decision.task = replace(
         decision.task,
         phase=MigrationPhase.CANCELLING if giving_up else MigrationPhase.RUNNING,
-        records=_with(decision.task.records, _reported(facts, record, options, state, step)),
+        records=with_record(decision.task.records, _reported(facts, record, options, state, step)),
     )
     soon = AT_ONCE if step.finished else BRIEFLY if step.awaits_servers else SOON
     decision.requeue_seconds = min(decision.requeue_seconds, soon)
@@ -305,7 +306,7 @@ def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: 
         return True
     if task.failure and (late or step.blocked is not None or not undoable(facts, record.move)):
         left = replace(record, state=MoveState.FAILED, message=why)
-        decision.task = replace(decision.task, records=_with(decision.task.records, left))
+        decision.task = replace(decision.task, records=with_record(decision.task.records, left))
         decision.reason, decision.message, decision.requeue_seconds = reason, task.failure, AT_ONCE
         return True
     return False
@@ -366,6 +367,14 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
         decision.message = "this is the plan; " + (
             "set dryRun to false" if task.dry_run else "set approve to true"
         )
+        return
+    emptying = empty_first(facts, task)
+    if emptying is not None:
+        decision.actions.extend(emptying.actions)
+        decision.blocked.extend(emptying.blocked)
+        decision.reason, decision.message, decision.requeue_seconds = *emptying.why, SOON
+        if expired(facts, task):
+            _give_up(decision.task, decision, f"{emptying.why[0]}: {emptying.why[1]}")
         return
     if not todo:
         _finish(facts, task, records, decision)
@@ -483,13 +492,3 @@ def _others_turn(facts: Facts, task: Task) -> str | None:
         if other.phase is MigrationPhase.RUNNING and able:
             return f"migration {other.name} comes first"
     return None
-
-
-def _closed(records: tuple[Record, ...]) -> tuple[Record, ...]:
-    return tuple(
-        one if one.state in FINISHED_STATES else replace(one, state=MoveState.CANCELLED) for one in records
-    )
-
-
-def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:
-    return tuple(changed if one.move.same == changed.move.same else one for one in records)

@@ -95,10 +95,11 @@ def _remove_objects(facts: Facts, kube: KubeView, node: NodeIdentity, decision: 
 
 
 def _reclaim(facts: Facts, tree: TreeView, kube: KubeView, decision: Decision) -> None:
-    """Delete the volume of a node that is gone."""
+    """Delete the volumes of a node that is gone."""
     for node in facts.leaving:
-        claim = kube.pvcs.get(node.pvc)
-        if claim is None or claim.deleting or node.external:
+        claims = {name: kube.pvcs[name] for name in node.claims if name in kube.pvcs}
+        left = {name: claim for name, claim in claims.items() if not claim.deleting}
+        if not left or node.external:
             continue
         if (
             node.statefulset in kube.statefulsets
@@ -110,5 +111,5 @@ def _reclaim(facts: Facts, tree: TreeView, kube: KubeView, decision: Decision) -
         if isinstance(answer, Denied):
             decision.block(answer.blocked)
             return
-        decision.take(DeletePVC(node.pvc, claim.uid, answer.proof))
+        decision.take(*(DeletePVC(name, claim.uid, answer.proof) for name, claim in left.items()))
         return

@@ -36,7 +36,7 @@ def apply_objects(
 ) -> None:
     """All objects that differ and whose time has come, but those that are `held` back; then those that are
     no longer rendered."""
-    storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
+    storage = {name for node in facts.desired.nodes for name in (node.statefulset, *node.claims)}
     for wanted in objects:
         one = wanted
         live = kube.objects.get(one.key)

@@ -14,6 +14,7 @@ from waltz_operator.model.actions import (
     DeletePod,
     DeletePVC,
     DeleteTree,
+    GiveUpVolume,
     RegisterNode,
     RemoveOnNode,
     UnassignInZooKeeper,
@@ -36,6 +37,7 @@ from waltz_operator.plan.safety_gates import (
     may_assign_on_node,
     may_change,
     may_delete,
+    may_give_up,
     may_reclaim,
     may_restart,
     may_restart_zookeeper,
@@ -85,6 +87,11 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return may_change(facts, action.line, action.partition, left)
         case DeletePVC():
             return _volume(facts, action)
+        case GiveUpVolume():
+            owner = next((one for one in facts.desired.nodes if action.name in one.claims), None)
+            if owner is None:
+                return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of a node that stays")
+            return may_give_up(facts, owner)
         case DeleteObject():
             return _object(facts, action)
         case DeleteTree():
@@ -130,7 +137,7 @@ def _volume(facts: Facts, action: DeletePVC) -> Answer:
         if not _volume_of(facts, action.name):
             return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of the cluster")
         return Allowed("the cluster is deleted with its data")
-    node = next((one for one in facts.leaving if one.pvc == action.name), None)
+    node = next((one for one in facts.leaving if action.name in one.claims), None)
     if node is None:
         return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of a node that leaves")
     return may_reclaim(facts, node)
@@ -142,7 +149,8 @@ def _volume_of(facts: Facts, claim: str) -> bool:
     view = facts.kube.pvcs.get(claim) if isinstance(facts.kube, KubeView) else None
     if isinstance(facts.kube, KubeView) and claim in claims(facts.desired, facts.kube):
         return True
-    nodes = {node.pvc for node in (*facts.desired.nodes, *facts.leaving) if not node.external}
+    known = [node for node in (*facts.desired.nodes, *facts.leaving) if not node.external]
+    nodes = {name for node in known for name in node.claims}
     return claim in nodes.union(facts.desired.zookeeper_claims) or (view is not None and bool(view.node))
 
 

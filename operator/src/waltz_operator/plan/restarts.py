@@ -44,12 +44,12 @@ def _order(facts: Facts, one: Restart) -> tuple[bool, bool, int, str, str]:
 
 
 def _why(kube: KubeView, wanted: Mapping[str, str], node: NodeIdentity) -> Restart | None:
-    pod, claim = kube.pods.get(node.pod), kube.pvcs.get(node.pvc)
+    pod, claims = kube.pods.get(node.pod), [kube.pvcs[name] for name in node.claims if name in kube.pvcs]
     if pod is None or pod.deleting:
         return None
     if wanted.get(node.statefulset) and pod.template_hash != wanted[node.statefulset]:
         return Restart(node, pod, Reason.TEMPLATE_CHANGED, "its pod template has changed")
-    if claim is not None and claim.restart_to_grow:
+    if any(claim.restart_to_grow for claim in claims):
         return Restart(node, pod, Reason.VOLUME_GROWN, "its file system grows with a restart")
     return None
 

@@ -172,6 +172,34 @@ def may_reclaim(facts: Facts, identity: NodeIdentity) -> Answer:
     )
 
 
+def may_give_up(facts: Facts, identity: NodeIdentity) -> Answer:
+    """Whether the volumes of a node that stays may be deleted, whose data and journal do not belong together:
+    a person has it filled again, and every partition is proven to do without it."""
+    what, node = f"giving up what {identity.pod} holds", identity.connect_string
+    if facts.lost_journal(node) is None:
+        return denied(what, Reason.NODE_SILENT, f"{node} is not proven to have lost its journal, or its data")
+    if not any(one.refills(node) for one in facts.tasks):
+        return denied(what, Reason.NOT_APPROVED, "no WaltzMigration with replace asks for it")
+    if not isinstance(facts.tree, TreeView):
+        return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
+    for partition in range(facts.tree.num_partitions):
+        record, holders = facts.record(partition), facts.holders(partition)
+        if isinstance(record, NeverStarted) or (node not in holders and not _counted(record, node)):
+            continue
+        if node in holders:
+            answer = may_change(facts, what, partition, [one for one in holders if one != node])
+        else:
+            answer = may_delete(facts, what, partition, node)
+        if isinstance(answer, Denied):
+            return answer
+    return Allowed("its data and its journal do not belong together, and others hold all that it should")
+
+
+def _counted(record: PartitionMetadata | Unknown, node: str) -> bool:
+    """Whether the metadata count on the node, or may."""
+    return isinstance(record, Unknown) or node in record.replicas
+
+
 def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
     """Whether this storage node may go down."""
     node, what = identity.connect_string, f"restart of {identity.pod}"

@@ -114,7 +114,7 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
 def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
     decision.step = "volumes"
     nodes: tuple[NodeIdentity, ...] = (*facts.desired.nodes, *facts.leaving)
-    ours = {node.pvc for node in nodes if not node.external}
+    ours = {name for node in nodes if not node.external for name in node.claims}
     left = {name: claim for name, claim in sorted(kube.pvcs.items()) if name in ours or claim.node}
     for name, claim in left.items():
         if not claim.deleting:

@@ -114,7 +114,7 @@ def _leftovers(facts: Facts, kube: KubeView) -> str:
 
 
 def _claim_of_node(facts: Facts, name: str) -> bool:
-    return any(name == node.pvc for node in facts.desired.nodes)
+    return any(name in node.claims for node in facts.desired.nodes)
 
 
 def group_numbers(facts: Facts, tree: TreeView) -> dict[str, int]:

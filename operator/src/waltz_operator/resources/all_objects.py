@@ -15,7 +15,7 @@ from waltz_operator.resources.inputs import RenderInputs
 from waltz_operator.resources.monitoring import monitors
 from waltz_operator.resources.network import network_policies
 from waltz_operator.resources.server import server_objects
-from waltz_operator.resources.storage import storage_objects, wanted_class, wanted_size
+from waltz_operator.resources.storage import storage_objects, wanted_volumes
 from waltz_operator.resources.zookeeper import zookeeper_objects
 
 
@@ -44,8 +44,8 @@ def impossible_changes(cluster: WaltzCluster, inputs: RenderInputs) -> list[Prob
     for node in storage_nodes(cluster):
         if not node.external:
             group = by_name[node.group]
-            size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
-            found += impossible_claim(inputs, "spec.storage", node.pvc, size, class_name)
+            for name, (path, size, class_name) in wanted_volumes(cluster, group, node).items():
+                found += impossible_claim(inputs, path, name, size, class_name)
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         for name in zookeeper_claims(cluster, inputs.zookeeper_members):

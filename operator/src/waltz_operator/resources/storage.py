@@ -8,7 +8,10 @@ planner does it, one at a time, behind its gate.
 
 from __future__ import annotations
 
+import posixpath
+
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.journal import DIRECTORY
 from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.topology import (
     STORAGE_ADMIN_PORT,
@@ -54,7 +57,7 @@ def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     found = [_config(cluster, inputs), _service(cluster, inputs), _budget(cluster, inputs)]
     for node in nodes:
         group = by_name[node.group]
-        found += [_claim(cluster, inputs, group, node), _stateful_set(cluster, inputs, group, node)]
+        found += [*_claims(cluster, inputs, group, node), _stateful_set(cluster, inputs, group, node)]
     return found
 
 
@@ -102,10 +105,26 @@ def wanted_class(cluster: WaltzCluster, group: StorageGroup) -> str | None:
     return group.storage_class_name or cluster.spec.storage.storage_class_name
 
 
-def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
-    size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
+def wanted_volumes(
+    cluster: WaltzCluster, group: StorageGroup, node: NodeIdentity
+) -> dict[str, tuple[str, str, str | None]]:
+    """Claims of a node by name: the part of the specification, size and storage class."""
+    found = {node.pvc: ("spec.storage", wanted_size(cluster, group), wanted_class(cluster, group))}
+    journal = cluster.spec.storage.journal
+    if journal is not None and journal.volume is not None:
+        volume = journal.volume
+        found[node.journal_pvc] = ("spec.storage.journal.volume", volume.size, volume.storage_class_name)
+    return found
+
+
+def _claims(
+    cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity
+) -> list[Obj]:
     names = {"group": node.group, "node": node.name}
-    return claim(cluster, inputs, STORAGE, node.pvc, size, class_name, more=names)
+    return [
+        claim(cluster, inputs, STORAGE, name, size, class_name, more=names)
+        for name, (_, size, class_name) in wanted_volumes(cluster, group, node).items()
+    ]
 
 
 def _stateful_set(
@@ -139,6 +158,15 @@ def _stateful_set(
     )
 
 
+def _journal_volume(cluster: WaltzCluster, node: NodeIdentity) -> tuple[list[Obj], list[Obj]]:
+    """The claim of the journal; nothing where it has none."""
+    journal = cluster.spec.storage.journal
+    if journal is None or journal.volume is None:
+        return [], []
+    volume = {"name": "waltz-journal", "persistentVolumeClaim": {"claimName": node.journal_pvc}}
+    return [volume], [{"name": "waltz-journal", "mountPath": posixpath.dirname(DIRECTORY)}]
+
+
 def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
     level = inputs.login
     volumes, mounts = mounted(
@@ -150,6 +178,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, 
             [{"name": "data", "persistentVolumeClaim": {"claimName": node.pvc}}],
             [{"name": "data", "mountPath": DATA_DIRECTORY}],
         ),
+        _journal_volume(cluster, node),
     )
     resources = group.resources or cluster.spec.storage.resources
     main = container(

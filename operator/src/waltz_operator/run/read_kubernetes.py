@@ -36,6 +36,7 @@ from waltz_operator.model.snapshot import (
 )
 from waltz_operator.model.times import seconds
 from waltz_operator.resources.login import level_of
+from waltz_runtime.exit_code import ExitCode
 
 Object = Mapping[str, Any]
 
@@ -160,7 +161,16 @@ def pod(obj: Object) -> PodView:
         _addresses(obj),
         _image(obj, ours),
         level_of(_annotations(obj)),
+        component == "storage" and bool(stuck) and _last_code(containers, ours) == ExitCode.JOURNAL,
     )
+
+
+def _last_code(containers: Iterable[Object], ours: str) -> int | None:
+    """With which code our container ended last; None when it has not."""
+    own = next((one for one in containers if one.get("name") == ours), {})
+    ended = _part(own, "state", "terminated") or _part(own, "lastState", "terminated")
+    code = ended.get("exitCode")
+    return code if isinstance(code, int) else None
 
 
 def _image(obj: Object, ours: str) -> str:

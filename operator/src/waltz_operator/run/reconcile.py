@@ -13,7 +13,8 @@ A pass, from top to bottom:
 4. at the end of a deletion the finalizer goes.
 
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
-became of it. The fixed point is a pass that writes nothing. An object that the API server rejects ends
+became of it. Only a disruption budget, which follows every change of the copies, keeps no migration waiting.
+The fixed point is a pass that writes nothing. An object that the API server rejects ends
 nothing: the plan is made again without it and without what depends on it, and the status says so. An object
 whose write keeps failing is left out in the same way until its back-off is over (`failed_writes`); when it
 was tried and failed, the pass reports that and ends, since what became of the write is not known.
@@ -85,7 +86,7 @@ class PassResult:
     help. `gone`: the finalizer was removed. `left_out`: what a complete pass had to leave out because the
     API server rejected it, or because it could not be read. `impaired`: the cluster does not serve all that
     it should. `passing`: the error is that the world has moved on, which is nobody's fault and settled by the
-    next pass."""
+    next pass. `budget_only`: what was written changes nothing that others decide on."""
 
     requeue_seconds: float
     wrote: bool
@@ -95,11 +96,12 @@ class PassResult:
     left_out: str = ""
     passing: bool = False
     impaired: bool = False
+    budget_only: bool = False
 
     @property
     def ends_pass(self) -> bool:
         """Whether the rest waits for the next pass."""
-        return bool(self.error) or self.wrote or self.gone
+        return bool(self.error) or (self.wrote and not self.budget_only) or self.gone
 
 
 class Applied(NamedTuple):
@@ -201,6 +203,7 @@ class Reconciler:
             found = await self._migration(key, migration, observation)
             result = replace(
                 found,
+                wrote=result.wrote or found.wrote,
                 requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
                 impaired=result.impaired,
                 error=result.error or found.error,
@@ -209,7 +212,7 @@ class Reconciler:
             )
             if found.wrote or found.gone:
                 break  # one that failed concerns itself: the next one is observed anew
-        return result, None if observation.own_writes else observation.look
+        return result, None if observation.own_writes or result.wrote else observation.look
 
     # -------------------------------------------------------------------------------------------- the cluster
 
@@ -413,7 +416,8 @@ class Reconciler:
         if wrote:
             unwatched = all(isinstance(step, _NO_CHANGE | WaltzAction) for step in outcome.done)
             wait = AT_ONCE if unwatched else SOON
-        return PassResult(min(wait, self._resync_seconds), wrote)
+        budget = all(isinstance(step, _NO_CHANGE) or _is_budget(step) for step in outcome.done)
+        return PassResult(min(wait, self._resync_seconds), wrote, budget_only=wrote and budget)
 
     def _worth_reporting(self, key: Key, outcome: Outcome) -> bool:
         """Whether a failure is reported in the status: a conflict only when one follows the other, and never
@@ -436,6 +440,10 @@ class Reconciler:
             steps.append(EmitEvent(about, reason.value, failure.text, "Warning"))
         steps += _report_of(plan)
         await self._applier.apply(steps, replace(observation, snapshot=snapshot))
+
+
+def _is_budget(step: Action) -> bool:
+    return isinstance(step, ApplyObject) and step.key.kind == kinds.POD_DISRUPTION_BUDGET.kind
 
 
 def _report_of(plan: Plan) -> list[Action]:

@@ -28,6 +28,7 @@ from waltz_operator.model.actions import (
     DeletePod,
     DeletePVC,
     EmitEvent,
+    GiveUpVolume,
     KubernetesAction,
     SetFinalizer,
     SetStatus,
@@ -73,7 +74,7 @@ class KubernetesWriter:
                 await self._delete(_kind(action.key.kind), namespace, action.key.name, action.uid)
             case DeletePod():
                 await self._delete(kinds.POD, namespace, action.name, action.uid)
-            case DeletePVC():
+            case DeletePVC() | GiveUpVolume():
                 await self._delete(kinds.PVC, namespace, action.name, action.uid)
             case DeleteJob():
                 await self._delete(kinds.JOB, namespace, action.name, action.uid)

@@ -96,6 +96,10 @@ BAD: list[Bad] = [
         f"spec.storage.groups: {_QUARTER}: the size of a group must be at least 4 times journal.size",
     ),
     Bad(
+        {"storage": {"journal": {"volume": {"size": "255Mi"}}}},
+        "spec.storage.journal.volume: the volume of the journal must have at least 2 times the size of the journal",
+    ),
+    Bad(
         {"storage": {"journal": {"mode": "Disabled"}, "config": {"storage.journal.enabled": True}}},
         "spec.storage.journal: journal and the keys storage.journal.* of config say the same: give one of them",
         OPERATOR_ONLY,
@@ -137,8 +141,8 @@ BAD: list[Bad] = [
     Bad({"copyJobs": {"podTemplate": {"spec": {"restartPolicy": "Always"}}}}, "spec.copyJobs.podTemplate.spec.restartPolicy: is the operator's own"),
     Bad({"zookeeper": {"managed": {"podTemplate": {"spec": {"subdomain": "s"}}}}}, "spec.zookeeper.managed.podTemplate.spec.subdomain: is the operator's own"),
     *(
-        Bad(pods({"volumes": [{"name": "mine"}, {"name": name}]}), f"{_POD}.volumes: config, data, tls, tmp, zookeeper-auth are the operator's own")
-        for name in ("config", "data", "tls", "tmp", "zookeeper-auth")
+        Bad(pods({"volumes": [{"name": "mine"}, {"name": name}]}), f"{_POD}.volumes: config, data, tls, tmp, waltz-journal, zookeeper-auth are the operator's own")
+        for name in ("config", "data", "tls", "tmp", "waltz-journal", "zookeeper-auth")
     ),
     *(Bad(pods({field: [{"image": "i"}]}), f"{_POD}.{field}: every entry needs a name") for field in ("containers", "initContainers", "volumes")),
     *(
@@ -159,6 +163,7 @@ GOOD: list[Spec] = [
     groups({"name": "1", "id": 4}, {"name": "2", "id": 5}, {"name": "3"}),
     nodes(external(), external("1", connectString="g:1"), {"name": "2"}),
     nodes(external(connectString="h:12", adminPort=2)),
+    {"storage": {"size": "200Mi", "journal": {"volume": {"size": "256Mi", "storageClassName": "fast"}}}},
     groups({"name": "1", "nodes": [external()]}, {"name": "2", "nodes": [external(connectString="h:2", adminPort=1)]}),
     {"tls": {"mode": "Disabled", "authorityLifetimeHours": 2160}},
     {"tls": {"mode": "Disabled", "clientAuthentication": "None"}},

@@ -112,8 +112,9 @@ def _wait_ready(
 
 
 @contextmanager
-def control_plane(directory: Path) -> Iterator[ControlPlane]:
-    """Start both, wait until the API server is ready, stop both."""
+def control_plane(directory: Path, *options: str) -> Iterator[ControlPlane]:
+    """Start both, wait until the API server is ready, stop both. `options`: further ones of the API
+    server."""
     assets = Path(os.environ[ASSETS])
     etcd_port, peer_port, port = free_ports(3)
     token = secrets.token_hex(16)
@@ -154,6 +155,7 @@ def control_plane(directory: Path) -> Iterator[ControlPlane]:
                     "--max-requests-inflight=400",
                     "--watch-cache=true",
                     "--v=1",
+                    *options,
                 ],
                 directory / "apiserver.log",
             )

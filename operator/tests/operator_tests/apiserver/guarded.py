@@ -4,7 +4,7 @@ of those who know certain credentials, or both."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import AuthError
@@ -13,6 +13,14 @@ from waltz_cluster.session import create_with_parents
 from waltz_cluster.store import CheckOp, CreateOp, Op, Watch, ZnodeStat, ZooKeeperStore
 from waltz_operator.run.zookeeper_access import OPEN, OWN, identity
 from waltz_protocol.aio.tls import client_context
+
+
+class Ensemble(Protocol):
+    """Where the processes of a test have their sessions."""
+
+    async def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
+        """A session as these settings ask for it."""
+        ...
 
 
 class GuardedZooKeeper(MemoryZooKeeper):
@@ -31,7 +39,7 @@ class GuardedZooKeeper(MemoryZooKeeper):
             path for path, entries in self.permissions.items() if OPEN not in entries and path in self._nodes
         }
 
-    def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
+    async def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
         """A session as these settings say: what they need for TLS has to be there."""
         tls = settings.zookeeper_tls()
         if settings.zookeeper_connect_string.endswith(":2281"):
@@ -39,7 +47,7 @@ class GuardedZooKeeper(MemoryZooKeeper):
             assert client_context(tls) is not None
         other = self.elsewhere.get(settings.zookeeper_connect_string)
         if other is not None and other is not self:
-            return other.login(settings, timeout_seconds, who)
+            return await other.login(settings, timeout_seconds, who)
         credentials = settings.credentials()
         store: Any = GuardedSession(
             self,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from operator_tests.apiserver.guarded import GuardedZooKeeper
+from operator_tests.apiserver.guarded import Ensemble
 from operator_tests.apiserver.loop import cluster_loop
 from operator_tests.apiserver.processes import ServerPod, StoragePod, ZooKeeperPod, mount, read_config
 from waltz_admin.errors import AdminError
@@ -28,6 +28,8 @@ from waltz_operator.kube.client import KubeClient, Object
 from waltz_operator.kube.errors import KubeConflictError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_runtime.exit_code import ExitCode
+from waltz_storage.engine.errors import StorageStartError
 from waltz_testkit.ports import free_port
 
 _LOOKED_AT = (kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.PVC, kinds.STATEFUL_SET, kinds.WALTZ_CLUSTER)
@@ -83,9 +85,7 @@ class _Remembering:
 class Machinery:
     """One namespace. `frozen` pods are not started (a node of Kubernetes is gone)."""
 
-    def __init__(
-        self, kube: KubeClient, namespace: str, directory: Path, zookeeper: GuardedZooKeeper
-    ) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, directory: Path, zookeeper: Ensemble) -> None:
         self._kube = _Remembering(kube, namespace)
         self._asked = kube
         self.namespace = namespace
@@ -193,9 +193,13 @@ class Machinery:
     async def _stateful_sets(self) -> bool:
         """One pod each; never replaced on its own (OnDelete)."""
         pods = {pod["metadata"]["name"]: pod for pod in await self._kube.look(kinds.POD)}
+        claims = await self._kube.look(kinds.PVC)
+        there = {one["metadata"]["name"] for one in claims if not one["metadata"].get("deletionTimestamp")}
         changed = False
         for one in await self._kube.look(kinds.STATEFUL_SET):
             name = f"{one['metadata']['name']}-0"
+            if not there.issuperset(_claims_of(one["spec"]["template"])):
+                continue  # its pod finds no machine while a claim of it is missing, or on its way out
             if (
                 one["metadata"].get("deletionTimestamp") is None
                 and one["spec"]["replicas"]
@@ -341,11 +345,32 @@ class Machinery:
             except (ClusterError, OSError):
                 await process.stop()  # as a container that crashes: it is started again later
                 continue
+            except StorageStartError as error:
+                await process.stop()
+                changed = (
+                    await self._report_crash(pod, getattr(error, "exit_code", ExitCode.FAILED)) or changed
+                )
+                continue
             self.pods[name] = process
             self._uids[name] = pod["metadata"]["uid"]
             self.started.append(name)
             changed = True
         return changed
+
+    async def _report_crash(self, pod: Object, code: int) -> bool:
+        """Its container ends with this code whenever it is started; whether that is said for the first
+        time."""
+        if (pod.get("status") or {}).get("containerStatuses"):
+            return False
+        ended = {"exitCode": int(code), "reason": "Error", "containerID": "test://crashed"}
+        container = {
+            "name": "storage", "ready": False, "restartCount": 1, "image": "x", "imageID": "x",
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended},
+        }  # fmt: skip
+        conditions = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+        status = {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
+        await self._kube.replace({**pod, "status": status}, status=True)
+        return True
 
     async def _process(self, pod: Object, component: str) -> StoragePod | ServerPod | ZooKeeperPod | None:
         if component == "zookeeper":
@@ -360,8 +385,8 @@ class Machinery:
         config = read_config(config_map, Path(pod["spec"]["containers"][0]["args"][0]).name, files)
         if component == "storage":
             host = f"{name}.{cluster}-storage.{self.namespace}.svc"
-            directory = self._directory / "claims" / _claims_of(pod)[0]
-            return StoragePod(config, host, directory, self._zookeeper)
+            claims = {one.partition("-")[0]: self._directory / "claims" / one for one in _claims_of(pod)}
+            return StoragePod(config, host, claims["data"], self._zookeeper, claims.get("journal"))
         self._addresses += 1
         address = f"10.{self._addresses // 65536}.{self._addresses // 256 % 256}.{self._addresses % 256}"
         return ServerPod(config, address, free_port(), self._zookeeper, self._addresses)

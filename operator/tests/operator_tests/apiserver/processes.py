@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import yaml
 
-from operator_tests.apiserver.guarded import GuardedZooKeeper
+from operator_tests.apiserver.guarded import Ensemble
 from operator_tests.apiserver.loop import cluster_loop
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.config.files import flatten
@@ -64,34 +65,47 @@ def read_config(
 
 
 class StoragePod:
-    """A storage node on the directory of its claim."""
+    """A storage node on the directories of its claims: that of its data, and that of its journal where it has
+    a volume of its own."""
 
     def __init__(
-        self, config: Mapping[str, object], host: str, directory: Path, zookeeper: GuardedZooKeeper
+        self,
+        config: Mapping[str, object],
+        host: str,
+        directory: Path,
+        zookeeper: Ensemble,
+        journal: Path | None = None,
     ) -> None:
+        mounted = {} if journal is None else {"storage.journal.directory": str(journal / "journal")}
+        self._volumes = [one for one in (directory, journal) if one is not None]
         self._settings = StorageSettings.from_mapping(
-            {**config, "storage.directory": str(directory), "storage.bind.host": "127.0.0.1"}, source=host
+            {**config, **mounted, "storage.directory": str(directory), "storage.bind.host": "127.0.0.1"},
+            source=host,
         )
         self._host = host
         self._zookeeper = zookeeper
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="disk")
         self.node: StorageNode | None = None
 
     async def start(self) -> None:
         """ClusterNotFoundError while there is no cluster in ZooKeeper, as in a pod that crashes and starts
-        again."""
-        session = self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
+        again. StorageStartError: with these volumes it never starts."""
+        session = await self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
         try:
             params = await read_store_params(session, self._settings.cluster_root)
         finally:
             await session.close()
-        Path(self._settings.directory).mkdir(parents=True, exist_ok=True)
+        for volume in self._volumes:
+            volume.mkdir(parents=True, exist_ok=True)
         manager = StorageManager.open(
             self._settings.directory,
             cluster_key=params.cluster_key,
             num_partitions=params.num_partitions,
             now_ms=lambda: int(time.time() * 1000),
             settings=self._settings.engine(),
+            journal=self._settings.journal(),
+            journal_id=uuid4(),
+            journal_directory=self._settings.journal_directory,
         )
         tls = server_context(self._settings.tls_settings("storage.ssl"))
         data, admin = self._settings.port_limits()
@@ -131,7 +145,7 @@ class ServerPod:
     """A server; `address` is its pod's."""
 
     def __init__(
-        self, config: Mapping[str, object], address: str, port: int, zookeeper: GuardedZooKeeper, seed: int
+        self, config: Mapping[str, object], address: str, port: int, zookeeper: Ensemble, seed: int
     ) -> None:
         dashed = address.replace(".", "-")
         template = str(config["server.advertised.host"])
@@ -154,7 +168,7 @@ class ServerPod:
         self.server: WaltzServer | None = None
 
     async def start(self) -> None:
-        session = self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
+        session = await self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
         root, rng = self._settings.cluster_root, self._rng
         tls = client_context(self._settings.tls_settings("storage.ssl"))
         store_settings = self._settings.store_settings()

@@ -205,6 +205,32 @@ def lose_disk() -> Step:
     return Step("replace a lost disk", act, check)
 
 
+def lose_journal() -> Step:
+    """Node 2-0 is killed, and the volume of its journal is lost; a person says that it is to be filled
+    again."""
+
+    async def act(world: World) -> None:
+        pod, claims = f"{NAME}-storage-2-0-0", world.directory / "claims"
+        data, journal = claims / f"data-{pod}", claims / f"journal-{pod}"
+        kept = world.directory / "killed"
+        shutil.copytree(data, kept)  # what a kill leaves: the process below ends in order
+        await world.machinery.crash(pod)
+        shutil.rmtree(data)
+        kept.rename(data)
+        shutil.rmtree(journal)
+        await world.machinery.settle()
+        await world.migrate("refill", replace={"node": "2-0"})
+
+    async def check(world: World) -> None:
+        body = await world.migration("refill")
+        require(body["status"]["phase"] == "Completed", f"the migration: {body['status']}")
+        given_up = [line for line in world.journal.lines if line.startswith("give up")]
+        require(len(given_up) >= 2, f"the volumes were not given up: {world.journal.lines}")
+        await replicas_are(world, *pods("1-0", "2-0", "3-0"))
+
+    return Step("replace a lost journal", act, check)
+
+
 def delete(policy: str) -> Step:
     async def act(world: World) -> None:
         await world.delete()

@@ -31,7 +31,7 @@ NODES = ("1-0", "2-0", "3-0")
 class NotThere(GuardedZooKeeper):
     """An ensemble that does not answer."""
 
-    def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
+    async def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
         raise ConnectError(f"{who}: nobody answers")
 
 

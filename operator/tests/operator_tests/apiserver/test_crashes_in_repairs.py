@@ -1,5 +1,5 @@
-"""Killed at every write: a drained node, a lost disk, deletion that keeps the data; rotation of certificates
-and authority."""
+"""Killed at every write: a drained node, a lost disk, a lost journal, deletion that keeps the data; rotation
+of certificates and authority."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.crash_points import Story, Tell, check_killed_everywhere
 
+JOURNAL = {"storage": {"journal": {"size": "4Mi", "volume": {"size": "64Mi"}}}}
 GROUPS = {"storage": {"groups": [{"name": "1", "count": 2}, {"name": "2"}, {"name": "3"}]}}
 ROTATED_DAYS = 61.0
 LIFETIMES = {"certificateLifetimeHours": 24 * 89, "authorityLifetimeHours": 24 * 90}
@@ -22,6 +23,10 @@ STORIES = {
     "drain, replace a disk, delete": Story(
         (stories.drain(), stories.lose_disk(), stories.delete("Retain")),
         before=(stories.install(**GROUPS, tls={"mode": "Disabled"}),),
+    ),
+    "replace a journal": Story(
+        (stories.lose_journal(),),
+        before=(stories.install(replicas=3, tls={"mode": "Disabled"}, **JOURNAL),),
     ),
     "rotate certificates": Story(
         (stories.rotate(from_days_ago=ROTATED_DAYS),),

@@ -176,11 +176,40 @@ def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
     on_the_server(plane, "fixed", work)
 
 
+def journal_on(size: str) -> Spec:
+    """A journal with volumes of its own."""
+    return {"storage": {"journal": {"volume": {"size": size}}}}
+
+
+def test_a_volume_of_the_journal_comes_and_never_goes(plane: Plane) -> None:
+    """What is on it is needed after a kill, whatever the mode is then."""
+    there = journal_on("1Gi")
+    off = {"storage": {"journal": {"mode": "Disabled", "volume": {"size": "1Gi"}}}}
+    slow = {"storage": {"journal": {"volume": {"size": "1Gi", "storageClassName": "slow"}}}}
+
+    async def work(kube: KubeClient) -> None:
+        shared: Spec = {"storage": {"journal": {}}}
+        nothing: Spec = {}
+        for name, before in (("none", nothing), ("shared", shared)):
+            made = await kube.create(waltz_cluster("journals", merged(PLAIN, before), name))
+            assert await refusal(kube, {**made, "spec": merged(PLAIN, there)}, changed=True) == ""
+        made = await kube.create(waltz_cluster("journals", merged(PLAIN, there), "own"))
+        for without in (nothing, shared):
+            text = await refusal(kube, {**made, "spec": merged(PLAIN, without)}, changed=True)
+            assert "cannot be taken away" in text
+        text = await refusal(kube, {**made, "spec": merged(PLAIN, slow)}, changed=True)
+        assert "storage class" in text
+        assert await refusal(kube, {**made, "spec": merged(PLAIN, off)}, changed=True) == ""
+
+    on_the_server(plane, "journals", work)
+
+
 def test_a_size_that_was_refused_can_be_set_back(plane: Plane) -> None:
     """While the operator reports that it cannot be had; else a volume never shrinks."""
     sizes: tuple[tuple[str, Spec, Spec], ...] = (
         ("all", {}, {"storage": {"size": "20Gi"}}),
         ("group", groups({"name": "1", "size": "10Gi"}), groups({"name": "1", "size": "20Gi"})),
+        ("journal", journal_on("1Gi"), journal_on("2Gi")),
     )
 
     async def work(kube: KubeClient) -> None:

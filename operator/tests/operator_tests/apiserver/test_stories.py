@@ -43,6 +43,21 @@ def test_drain_and_replace_a_lost_disk(plane: Plane) -> None:
     plane.run(scenario)
 
 
+def test_a_lost_journal_is_a_lost_disk(plane: Plane) -> None:
+    """Said, and replaced by a person's word; the volumes of both are those of the node."""
+
+    async def scenario(world: World) -> None:
+        volume = {"journal": {"size": "4Mi", "volume": {"size": "64Mi"}}}
+        await stories.play(
+            world,
+            stories.install(replicas=3, storage=volume, reclaimPolicy="Delete", tls={"mode": "Disabled"}),
+            stories.lose_journal(),
+            stories.delete("Delete"),
+        )
+
+    plane.run(scenario)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("replicas", [5])
 def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:

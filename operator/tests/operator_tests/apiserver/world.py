@@ -75,7 +75,7 @@ class Operator:
         self, kube: Kube, zookeeper: GuardedZooKeeper, journal: Journal, clock: Callable[[], float]
     ) -> None:
         async def connect(settings: ZooKeeperSettings) -> ZooKeeperStore:
-            return zookeeper.login(settings, 10.0, "the operator")
+            return await zookeeper.login(settings, 10.0, "the operator")
 
         self.parts = OperatorParts(
             kube,

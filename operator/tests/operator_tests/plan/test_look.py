@@ -16,6 +16,7 @@ from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_operator.model.snapshot import KubeView
 from waltz_operator.run.observe import Observer
+from waltz_operator.run.read_kubernetes import pod
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import Ensembles
 
@@ -79,3 +80,17 @@ async def test_claims_made_by_the_managed_zookeepers_stateful_set_are_seen_and_n
     assert isinstance(kube, KubeView)
     assert sorted(kube.pvcs) == ["data-ledger-storage-1-0-0", "data-ledger-zookeeper-0"]
     assert kube.pvcs["data-ledger-zookeeper-0"].component == "zookeeper"
+
+
+def crashed(code: int, waiting: str = "CrashLoopBackOff", component: str = "storage") -> Object:
+    state = {"waiting": {"reason": waiting}} if waiting else {"running": {}}
+    last = {"terminated": {"exitCode": code}}
+    container = {"name": component, "state": state, "lastState": last}
+    labels = {"app.kubernetes.io/component": component}
+    return {"metadata": {"labels": labels}, "status": {"containerStatuses": [container]}}
+
+
+def test_a_lost_journal_is_known_by_what_the_process_ended_with() -> None:
+    assert pod(crashed(4)).journal_lost
+    for other in (crashed(1), crashed(137), crashed(4, ""), crashed(4, component="server"), {}):
+        assert not pod(other).journal_lost

@@ -82,6 +82,7 @@ VARIANTS: dict[str, Spec] = {
         "restarts": {"window": {"days": ["Sat", "Sun"], "start": "02:00"}},
     },
     "journal": {"storage": {"journal": {"size": "256Mi"}}},
+    "journal volume": {"reclaimPolicy": "Delete", "storage": {"journal": {"volume": {"size": "1Gi", "storageClassName": "fast"}}}},
     "journal off": {"storage": {"journal": {"mode": "Disabled"}}},
     "one copy": {"replicas": 1, "servers": {"replicas": 1}},
     "groups": {"replicas": None, "storage": {"groups": GROUPS, "spread": "Required", "storageClassName": "slow"}},

@@ -98,6 +98,19 @@ def test_a_person_has_the_last_word(tmp_path: Path) -> None:
         (None, {}),
         ({"mode": "Disabled", "size": "1Gi"}, {"enabled": False}),
         ({}, {"enabled": True, "files": 4, "fileBytes": 32 << 20}),
+        (
+            {"volume": {"size": "1Gi"}},
+            {
+                "enabled": True,
+                "files": 4,
+                "fileBytes": 32 << 20,
+                "directory": "/var/lib/waltz-journal/journal",
+            },
+        ),
+        (
+            {"mode": "Disabled", "volume": {"size": "1Gi"}},
+            {"enabled": False, "directory": "/var/lib/waltz-journal/journal"},
+        ),
         ({"size": "1G"}, {"enabled": True, "files": 4, "fileBytes": 250_000_000}),
     ],
 )

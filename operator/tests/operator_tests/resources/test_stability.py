@@ -58,6 +58,7 @@ CHANGES: dict[str, Spec] = {
     "key of storage": {"storage": {"config": {"storage.disk.threads": 2}}},
     "journal": {"storage": {"journal": {}}},
     "size of the journal": {"storage": {"journal": {"size": "256Mi"}}},
+    "volume of the journal": {"storage": {"journal": {"volume": {"size": "1Gi"}}}},
     "journal off": {"storage": {"journal": {"mode": "Disabled"}}},
     "template of storage": {"storage": {"podTemplate": {"spec": {"priorityClassName": "high"}}}},
     "labels of storage": {"storage": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}},
@@ -333,3 +334,21 @@ def test_a_volume_never_shrinks_nor_changes_its_class() -> None:
         ),
     ]
     assert impossible_changes(cluster(), RenderInputs()) == []
+
+
+def test_a_volume_of_the_journal_has_the_rules_of_the_data() -> None:
+    """It keeps its class and never shrinks; what cannot be done is said of its own part."""
+    volume = {"size": "1Gi", "storageClassName": "fast"}
+    made = cluster({"storage": {"journal": {"volume": volume}}})
+    name = "journal-ledger-storage-1-0-0"
+    inputs = replace(INPUTS, volumes={name: VolumeFacts(2 * 1024 * MIB, "slow")})
+    claim = objects(made, inputs)["PersistentVolumeClaim", name]
+    assert claim["spec"]["resources"]["requests"]["storage"] == str(2 * 1024 * MIB)
+    assert claim["spec"]["storageClassName"] == "slow"
+    found = [one.path for one in impossible_changes(made, inputs)]
+    assert found == ["spec.storage.journal.volume.size", "spec.storage.journal.volume.storageClassName"]
+    fresh = objects(made)
+    mine = fresh["PersistentVolumeClaim", "journal-ledger-storage-3-0-0"]
+    data = fresh["PersistentVolumeClaim", "data-ledger-storage-3-0-0"]
+    assert mine["metadata"]["labels"] == data["metadata"]["labels"]
+    assert "ownerReferences" not in mine["metadata"]

@@ -12,6 +12,7 @@ from operator_tests.plan.cluster import answer, facts, kube
 from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.model.actions import (
     Action,
+    ApplyObject,
     AssignInZooKeeper,
     DeletePod,
     EmitEvent,
@@ -123,6 +124,53 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
     result = await Reconciler(fake, fake, fake, MagicMock(), RESYNC_SECONDS).reconcile("demo", "ledger")
     assert len(looked) == looks
     assert (result.wrote, result.requeue_seconds) == ((True, AT_ONCE) if busy else (False, SOON))
+
+
+@pytest.mark.parametrize(
+    ("kind", "looks", "moved"),
+    [("PodDisruptionBudget", 2, True), ("ConfigMap", 1, False)],
+)
+async def test_a_budget_keeps_no_migration_waiting(kind: str, looks: int, moved: bool) -> None:
+    """It follows each change of the copies, so a migration lost a pass to it at each of its steps."""
+    metadata = SimpleNamespace(name="ledger", finalizers=(FINALIZER,), deleting=False)
+    snapshot = SimpleNamespace(
+        cluster=SimpleNamespace(metadata=metadata),
+        problems=("x",),
+        migrations=(SimpleNamespace(metadata=metadata),),
+        rejected={},
+        now=0.0,
+    )
+    made: list[Action] = []
+    looked: list[str] = []
+
+    class Fake:
+        async def observe(self, *_: str) -> Any:
+            looked.append("look")
+            return SimpleNamespace(
+                snapshot=snapshot,
+                access=SimpleNamespace(secrets=TlsSecrets()),
+                unreadable=(),
+                look=MagicMock(),
+                own_writes={},
+            )
+
+        def plan(self, _: object) -> Plan:
+            applied = ApplyObject(ObjectKey(kind, "ledger-storage"), {"metadata": {}}, "it differs")
+            return Plan((applied,), cast("Any", None), (), LATER, False)
+
+        def plan_migration(self, name: str, _: object) -> Plan:
+            return Plan((ASSIGN,), cast("Any", None), (), SOON, False)
+
+        async def apply(self, steps: Any, _: object) -> Outcome:
+            made.extend(steps)
+            return Outcome(tuple(steps), None, "", False)
+
+    fake = cast("Any", Fake())
+    reconciler = Reconciler(fake, fake, fake, MagicMock(), RESYNC_SECONDS)
+    reconciler.looks.watching = lambda: True
+    result = await reconciler.reconcile("demo", "ledger")
+    assert (len(looked), ASSIGN in made, result.wrote) == (looks, moved, True)
+    assert reconciler.looks.usable(("demo", "ledger"), 0.0) is None, "what was seen is older than the write"
 
 
 def test_a_change_of_what_is_under_way_only_waits_for_its_record() -> None:

@@ -187,10 +187,10 @@ def _restart_needed(facts: Facts, node: NodeIdentity) -> str | None:
     if not isinstance(facts.kube, KubeView):
         return None
     view, pod = facts.kube.statefulsets.get(node.statefulset), facts.kube.pods.get(node.pod)
-    claim = facts.kube.pvcs.get(node.pvc)
+    claims = [facts.kube.pvcs[name] for name in node.claims if name in facts.kube.pvcs]
     if view is not None and pod is not None and pod.template_hash != view.template_hash:
         return "its pod template has changed"
-    if claim is not None and claim.restart_to_grow:
+    if any(claim.restart_to_grow for claim in claims):
         return "its file system grows with a restart"
     return None
 

@@ -86,8 +86,8 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
     """Bring a directory that depends on a journal into the plain state; returns the number of changes made.
 
     `control`: its control file, locked. `JournalLostError` in one line when the journal is not there, is
-    damaged or belongs to another directory, `StorageStartError` when the disk fails; then nothing but files that the journal
-    speaks of has changed, and it may be tried again.
+    damaged or belongs to another directory, `StorageStartError` when the disk fails; then nothing but files
+    that the journal speaks of has changed, and it may be tried again.
     """
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is None:
