@@ -14,6 +14,7 @@ from waltz_operator.model.actions import (
     DeletePod,
     DeletePVC,
     DeleteTree,
+    MovePartitions,
     RegisterNode,
     RemoveOnNode,
     UnassignInZooKeeper,
@@ -41,6 +42,7 @@ from waltz_operator.plan.safety_gates import (
     may_restart_zookeeper,
     may_unregister,
 )
+from waltz_operator.plan.server_moves import may_move
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
@@ -89,6 +91,8 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return _object(facts, action)
         case DeleteTree():
             return _tree(facts, action)
+        case MovePartitions():
+            return may_move(facts, action)
         case _:
             return Allowed("nothing is destroyed")
 
