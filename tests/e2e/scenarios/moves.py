@@ -80,21 +80,25 @@ def hot_server(world: World) -> None:
 
 def _moves(world: World) -> list[dict[str, Any]]:
     """Those that were carried out."""
-    return [one for one in world.cluster()["status"]["servers"].get("moves", []) if one.get("done")]
+    return [
+        one for one in world.cluster()["status"]["servers"].get("moves", []) if one.get("state") == "Done"
+    ]
 
 
 _OWNED = """\
 import json, urllib.request
-print(json.dumps(json.load(urllib.request.urlopen("http://127.0.0.1:8001/health"))))
+print(json.dumps(json.load(urllib.request.urlopen("http://{host}:8001/health"))))
 """
 
 
 def _owners(world: World) -> dict[str, frozenset[int]]:
-    """Server pod → partitions, as each says."""
+    """Server pod → partitions, as each says. Servers listen on the address of their pod only."""
     found = {}
-    for pod in world.pods(SERVERS):
-        health = json.loads(world.kubectl("exec", pod, "--", PYTHON, "-c", _OWNED))["server-health-check"]
-        found[pod] = frozenset(map(int, health["partitions"]))
+    for pod in world.kubectl.list("pods", SERVERS):
+        name, address = pod["metadata"]["name"], pod["status"]["podIP"]
+        host = f"[{address}]" if ":" in address else address
+        text = world.kubectl("exec", name, "--", PYTHON, "-c", _OWNED.format(host=host))
+        found[name] = frozenset(map(int, json.loads(text)["server-health-check"]["partitions"]))
     return found
 
 

@@ -217,6 +217,14 @@ class RoleCertificate(StatusModel):
     )
 
 
+class ServerMoveState(StrEnum):
+    """What came of a decision."""
+
+    DUE = "Due"
+    DONE = "Done"
+    GIVEN_UP = "GivenUp"
+
+
 class ServerMoveStatus(StatusModel):
     """A partition that moves from one server to another because of the load."""
 
@@ -224,9 +232,9 @@ class ServerMoveStatus(StatusModel):
     source: int = Field(description="Id of the server that gives it up.")
     target: int = Field(description="Id of the server that takes it.")
     at: str = Field(description="When it was decided, RFC 3339.", json_schema_extra={"format": "date-time"})
-    done: bool = Field(
-        default=False,
-        description="Whether it is with its target; recorded before it is written in ZooKeeper.",
+    state: ServerMoveState = Field(
+        default=ServerMoveState.DUE,
+        description="Due: decided, and written in ZooKeeper next; Done: the target has it; GivenUp: something came in between.",
     )
     message: str = Field(default="", description="Why, for a person.", max_length=1024)
 

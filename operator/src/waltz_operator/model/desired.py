@@ -17,6 +17,7 @@ from uuid import UUID, uuid5
 
 from waltz_cluster.moving import ServerMove
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
+from waltz_operator.api.cluster_status import ServerMoveState
 from waltz_operator.api.metadata import SKIP_TEARDOWN
 from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.servers import LoadRebalance
@@ -49,12 +50,17 @@ class BalanceLimits(NamedTuple):
 
 
 class ServerMoveRecord(NamedTuple):
-    """A partition that was decided to move at that time; `done`: it is with its target."""
+    """A partition that was decided to move at that time, and what came of it. Whatever that is, the partition
+    may have moved, so the cool-down counts."""
 
     move: ServerMove
     at: float
-    done: bool = False
+    state: ServerMoveState = ServerMoveState.DUE
     message: str = ""
+
+    @property
+    def due(self) -> bool:
+        return self.state is ServerMoveState.DUE
 
 
 class MoveKind(StrEnum):

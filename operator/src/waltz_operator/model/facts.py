@@ -277,7 +277,7 @@ def memory_of(status: WaltzClusterStatus) -> Memory:
     wanted = next((one for one in ZooKeeperAuthentication if one.value == login.authentication), None)
     moves = tuple(
         ServerMoveRecord(
-            ServerMove(one.partition, one.source, one.target), seconds(one.at), one.done, one.message
+            ServerMove(one.partition, one.source, one.target), seconds(one.at), one.state, one.message
         )
         for one in status.servers.moves
     )

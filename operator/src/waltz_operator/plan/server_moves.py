@@ -2,7 +2,8 @@
 Pure.
 
 A decision is recorded in the status before it is written in ZooKeeper, so it counts against its limits
-whatever crashes in between; what came of it is seen in the assignment. Loads are averages of the servers' own
+whatever crashes in between; what came of it is seen in the assignment. One that is given up counts too: it
+may have been carried out, and undone by a restart of servers before anybody saw it. Loads are averages of the servers' own
 over the window, and nothing is decided before every server has had its partitions for that long: what a
 restart forgets is measured anew.
 """
@@ -16,6 +17,7 @@ from waltz_admin.load import ServerLoad
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.moving import ServerMove, moved
 from waltz_cluster.replica_rules import why_stale
+from waltz_operator.api.cluster_status import ServerMoveState
 from waltz_operator.model.actions import MovePartitions
 from waltz_operator.model.desired import BalanceLimits, ServerMoveRecord
 from waltz_operator.model.facts import Facts
@@ -30,7 +32,8 @@ MAX_RECORDS = 32
 """Moves that the status has; while all of them are younger than the cool-down, nothing moves."""
 
 DUE_SECONDS = 60.0
-"""After this a decision that was not carried out is given up: it was made from loads that are old now."""
+"""After this a decision that was not seen to be carried out is given up: it was made from loads that are old
+now."""
 
 
 def balance_servers(facts: Facts, decision: Decision) -> None:
@@ -38,7 +41,7 @@ def balance_servers(facts: Facts, decision: Decision) -> None:
     if not isinstance(facts.tree, TreeView) or facts.tree.assignment is None:
         return  # servers come or go: what came of the last decision is not known
     records = tuple(_settled(facts.tree, decision.memory.server_moves))
-    due = [one for one in records if not one.done]
+    due = [one for one in records if one.due]
     limits = facts.desired.balance
     if due:
         action = MovePartitions(tuple(one.move for one in due), _cversion(facts))
@@ -46,7 +49,7 @@ def balance_servers(facts: Facts, decision: Decision) -> None:
         if fresh and _idle(decision) and isinstance(may_move(facts, action), Allowed):
             decision.take(action)
         else:
-            records = tuple(one for one in records if one.done)
+            records = tuple(_given_up(one) if one.due else one for one in records)
     elif limits is not None and _idle(decision) and records == decision.memory.server_moves:
         records = (*records, *_decided(facts, limits, records))[-MAX_RECORDS:]
     if records != decision.memory.server_moves:
@@ -60,14 +63,19 @@ def _idle(decision: Decision) -> bool:
 
 
 def _settled(tree: TreeView, records: tuple[ServerMoveRecord, ...]) -> Iterator[ServerMoveRecord]:
-    """With what came of those that were due; one whose partition is with neither server is no longer of
-    interest."""
+    """With what came of those that were due."""
     for one in records:
         owner = tree.owners.get(one.move.partition)
-        if one.done or owner == one.move.source:
+        if not one.due or owner == one.move.source:
             yield one
         elif owner == one.move.target:
-            yield one._replace(done=True)
+            yield one._replace(state=ServerMoveState.DONE)
+        else:
+            yield _given_up(one)
+
+
+def _given_up(record: ServerMoveRecord) -> ServerMoveRecord:
+    return record._replace(state=ServerMoveState.GIVEN_UP)
 
 
 def _cversion(facts: Facts) -> int:
@@ -132,7 +140,7 @@ def _not_measured(facts: Facts, tree: TreeView, server: int) -> str:
 def _decided(
     facts: Facts, limits: BalanceLimits, records: tuple[ServerMoveRecord, ...]
 ) -> tuple[ServerMoveRecord, ...]:
-    """What is to move now, as records that are not done."""
+    """What is to move now, as records that are due."""
     tree = facts.tree
     if why_not(facts) or not isinstance(tree, TreeView) or tree.assignment is None:
         return ()

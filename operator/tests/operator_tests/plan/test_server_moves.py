@@ -10,6 +10,7 @@ import pytest
 from waltz_admin.load import PartitionRates, ServerLoad
 from waltz_cluster.moving import ServerMove, moved
 from waltz_cluster.serializers import PartitionAssignment, PartitionMetadata, ServerDescriptor
+from waltz_operator.api.cluster_status import ServerMoveState as State
 from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model.actions import MovePartitions
 from waltz_operator.model.desired import BalanceLimits, Memory, Move, MoveKind, ServerMoveRecord
@@ -108,12 +109,15 @@ def decided(found: Facts) -> tuple[ServerMoveRecord, ...]:
 
 
 DUE = tuple(ServerMoveRecord(move, c.NOW) for move in SWAP)
+GIVEN_UP = tuple(one._replace(state=State.GIVEN_UP) for one in DUE)
 
 
 def test_a_decision_is_recorded_then_written_then_seen() -> None:
     first = decision_of(facts())
     assert first.actions == []
-    assert [(one.move, one.done) for one in first.memory.server_moves] == [(move, False) for move in SWAP]
+    assert [(one.move, one.state) for one in first.memory.server_moves] == [
+        (move, State.DUE) for move in SWAP
+    ]
     assert first.memory.server_moves[0].message == (
         "over 5 min server 1 (h1:1) used 70% of a core, server 2 (h2:1) used 3% of a core, "
         "the partition's part is 30%"
@@ -126,7 +130,7 @@ def test_a_decision_is_recorded_then_written_then_seen() -> None:
         facts({**OWNERS, 1: 2, 2: 1}, records=first.memory.server_moves, now=c.NOW + 2, measured=1.0)
     )
     assert third.actions == []
-    assert [one.done for one in third.memory.server_moves] == [True, True]
+    assert [one.state for one in third.memory.server_moves] == [State.DONE] * 2
 
 
 def test_what_was_written_is_kept_by_the_servers_and_ends() -> None:
@@ -145,7 +149,18 @@ def test_a_crash_before_the_write_repeats_it_and_one_after_it_does_not() -> None
 
 def test_an_old_decision_is_given_up() -> None:
     late = decision_of(facts(records=DUE, now=c.NOW + DUE_SECONDS + 1))
-    assert (late.actions, late.memory.server_moves) == ([], ())
+    assert (late.actions, late.memory.server_moves) == ([], GIVEN_UP)
+
+
+def test_what_was_undone_before_it_was_seen_counts_against_the_cooldown() -> None:
+    """Written; then servers restarted and shared by number again. Nobody knows that it moved."""
+    again = decision_of(facts(records=DUE, measured=1.0))
+    assert (again.actions, again.memory.server_moves) == ([], GIVEN_UP)
+    elsewhere = {0: 1, 1: 3, 2: 3, 3: 2}
+    assert decided(facts(elsewhere, records=DUE, measured=1.0)) == GIVEN_UP
+    soon = decided(facts(records=GIVEN_UP, now=c.NOW + 400))[len(GIVEN_UP) :]
+    assert [one.move.partition for one in soon] == [0, 3], "the others"
+    assert len(decided(facts(records=GIVEN_UP, now=c.NOW + 3601))) == 4
 
 
 def test_while_servers_come_or_go_what_was_decided_stays_open() -> None:
@@ -156,7 +171,7 @@ def test_while_servers_come_or_go_what_was_decided_stays_open() -> None:
 
 
 def test_nothing_moves_again_within_the_window_nor_a_partition_within_the_cooldown() -> None:
-    done = tuple(one._replace(done=True) for one in DUE)
+    done = tuple(one._replace(state=State.DONE) for one in DUE)
     back = {0: 2, 1: 1, 2: 1, 3: 2}  # somebody else moved them: both would be moved again
     for passed, moves in ((299, 0), (301, 2), (3601, 2)):
         now = c.NOW + passed
@@ -167,7 +182,7 @@ def test_nothing_moves_again_within_the_window_nor_a_partition_within_the_cooldo
 
 
 def test_the_record_is_bounded_and_never_forgets_what_is_warm() -> None:
-    warm = tuple(ServerMoveRecord(ServerMove(9, 1, 2), c.NOW - 400, True) for _ in range(MAX_RECORDS))
+    warm = tuple(ServerMoveRecord(ServerMove(9, 1, 2), c.NOW - 400, State.DONE) for _ in range(MAX_RECORDS))
     assert decided(facts(records=warm)) == warm
     cold = tuple(one._replace(at=c.NOW - 4000) for one in warm)
     assert len(decided(facts(records=cold))) == MAX_RECORDS

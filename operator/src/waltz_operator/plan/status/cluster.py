@@ -123,7 +123,7 @@ def _servers(facts: Facts, decision: Decision) -> ServersStatus:
             source=one.move.source,
             target=one.move.target,
             at=timestamp(one.at),
-            done=one.done,
+            state=one.state,
             message=one.message,
         )
         for one in decision.memory.server_moves

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from waltz_operator.api.cluster_status import Condition, ConditionType, WaltzClusterStatus
+from waltz_operator.api.cluster_status import (
+    Condition,
+    ConditionType,
+    ServerMoveState,
+    WaltzClusterStatus,
+)
 from waltz_operator.api.migration import MigrationPhase, WaltzMigrationStatus
 from waltz_operator.model.actions import EmitEvent
 from waltz_operator.model.reasons import Reason
@@ -74,9 +79,9 @@ def _scaled(about: ObjectKey, last: WaltzClusterStatus, status: WaltzClusterStat
 
 def _moved(about: ObjectKey, last: WaltzClusterStatus, status: WaltzClusterStatus) -> Iterator[EmitEvent]:
     """Partitions that another server has now, because of the load."""
-    before = {(one.partition, one.at) for one in last.servers.moves if one.done}
+    before = {(one.partition, one.at) for one in last.servers.moves if one.state is ServerMoveState.DONE}
     for one in status.servers.moves:
-        if one.done and (one.partition, one.at) not in before:
+        if one.state is ServerMoveState.DONE and (one.partition, one.at) not in before:
             text = f"partition {one.partition} moved from server {one.source} to {one.target}: {one.message}"
             yield EmitEvent(about, Reason.PARTITION_MOVED.value, text, at=f"{one.at} {one.partition}")
 
