@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,9 +94,11 @@ class Load:
     def _ready(self) -> bool:
         return bool(json.loads(self._kubectl("get", "--raw", f"{self._path}/ready"))["ready"])
 
-    def begin_round(self, interval_seconds: float) -> None:
-        """Measure from now on, with an append to each partition so often."""
-        self._kubectl("create", "--raw", f"{self._path}/round?interval={interval_seconds}", "-f", os.devnull)
+    def begin_round(self, interval_seconds: float, rare: Sequence[int] = ()) -> None:
+        """Measure from now on, with an append to each partition so often, rarely to those of `rare`."""
+        asked = "".join(f"&rare={partition}" for partition in rare)
+        path = f"{self._path}/round?interval={interval_seconds}{asked}"
+        self._kubectl("create", "--raw", path, "-f", os.devnull)
 
     def measured(self) -> Measured:
         """The round until now."""

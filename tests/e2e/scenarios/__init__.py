@@ -50,6 +50,7 @@ ALL = (
     Scenario("fresh install", start.install, written=False, disturbed=False),
     Scenario("the first write", first_write.follow_the_page, written=False, disturbed=False),
     Scenario("nothing happens", start.nothing, disturbed=False, interval_seconds=0.01),
+    Scenario("partitions of a hot server move", moves.hot_server, long=True),
     Scenario("examples are applied", examples.apply_all, written=False, disturbed=False, beside=True),
     Scenario("waltz k8s shows it", command.look, disturbed=False),
     Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),

@@ -1,13 +1,15 @@
-"""Replicas change their node."""
+"""Replicas change their node, partitions their server."""
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.growth import groups, set_groups
-from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
+from tests.e2e.scenarios.rolling import PYTHON
+from tests.e2e.world import CLUSTER, SERVERS, WAIT_SECONDS, World
 
 DEADLINE_SECONDS = 15
 
@@ -47,6 +49,57 @@ def give_up(world: World) -> None:
     _failed(world)
     world.kubectl("delete", "waltzmigration", "lost")
     world.settle()
+
+
+def hot_server(world: World) -> None:
+    """The two partitions of one server are hot, the one of the other is not: one of the hot ones exchanges
+    its place with that one, while they are written as fast as they can be, and then all is left alone."""
+    before = _owners(world)
+    (cold,) = next(had for had in before.values() if len(had) == 1)
+    wanted = {"windowMinutes": 1, "minimumCpuPercent": 5, "improvementPercent": 10, "cooldownMinutes": 30}
+    world.load.begin_round(0.0, rare=(cold,))
+    world.change(servers={"rebalance": wanted})
+    start = time.monotonic()
+    wait_until("partitions move by load", lambda: len(_moves(world)) == 2, WAIT_SECONDS)
+    world.notes.append(f"moved after {time.monotonic() - start:.0f} s: {_moves(world)[0]['message']}")
+    moved = {one["partition"] for one in _moves(world)}
+    wait_until("servers have them", lambda: _owners(world) != before, WAIT_SECONDS)
+    after = _owners(world)
+    changed = {partition for name, had in after.items() for partition in had ^ before[name]}
+    if changed != moved or cold not in moved or sorted(map(len, after.values())) != [1, 2]:
+        raise AssertionError(f"before {before}, moved {moved}, after {after}")
+    time.sleep(2.5 * 60)  # more windows: nothing moves back or on
+    if len(_moves(world)) != 2 or _owners(world) != after:
+        raise AssertionError(f"it did not end: {_moves(world)} {_owners(world)}")
+    events = [one for one in world.kubectl.list("events", "") if one.get("reason") == "PartitionMoved"]
+    if len(events) != 2:
+        raise AssertionError(f"two partitions moved, {len(events)} Events")
+    world.change(servers={"rebalance": None})
+    world.settle()
+
+
+def _moves(world: World) -> list[dict[str, Any]]:
+    """Those that were carried out."""
+    return [
+        one for one in world.cluster()["status"]["servers"].get("moves", []) if one.get("state") == "Done"
+    ]
+
+
+_OWNED = """\
+import json, urllib.request
+print(json.dumps(json.load(urllib.request.urlopen("http://{host}:8001/health"))))
+"""
+
+
+def _owners(world: World) -> dict[str, frozenset[int]]:
+    """Server pod → partitions, as each says. Servers listen on the address of their pod only."""
+    found = {}
+    for pod in world.kubectl.list("pods", SERVERS):
+        name, address = pod["metadata"]["name"], pod["status"]["podIP"]
+        host = f"[{address}]" if ":" in address else address
+        text = world.kubectl("exec", name, "--", PYTHON, "-c", _OWNED.format(host=host))
+        found[name] = frozenset(map(int, json.loads(text)["server-health-check"]["partitions"]))
+    return found
 
 
 def _phase(world: World) -> str:

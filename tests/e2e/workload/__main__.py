@@ -1,9 +1,10 @@
 """`python -m workload CLIENT.yml`: writes to every partition, and answers on port 8080.
 
-POST /round?interval=SECONDS begins a measurement, with an append per partition so often, and answers with the
-totals so far; GET /round ends none and answers with what came since: acknowledged, longest gap in seconds.
-POST /lap: the longest gap since the last lap, a part of the round. GET /check?from=round|start reads the log
-and judges it. GET /ready: 200 once every partition has acknowledged something. SIGTERM ends it.
+POST /round?interval=SECONDS begins a measurement, with an append per partition so often (rarely to those
+named by &rare=PARTITION), and answers with the totals so far; GET /round ends none and answers with what came
+since: acknowledged, longest gap in seconds. POST /lap: the longest gap since the last lap, a part of the
+round. GET /check?from=round|start reads the log and judges it. GET /ready: 200 once every partition has
+acknowledged something. SIGTERM ends it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Load:
     async def begin(self, request: web.Request) -> web.Response:
         """A round begins."""
         self.record.interval_seconds = float(request.query["interval"])
+        self.record.rare = frozenset(int(one) for one in request.query.getall("rare", ()))
         self._clock = time.monotonic()
         self._before = self.record.totals()
         for partition, part in self.record.partitions.items():

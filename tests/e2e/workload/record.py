@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+RARE_SECONDS = 0.5
+
 
 @dataclass(slots=True)
 class PartitionRecord:
@@ -64,6 +66,12 @@ class Record:
     run: str
     partitions: dict[int, PartitionRecord] = field(default_factory=dict)
     interval_seconds: float = 0.05
+    rare: frozenset[int] = frozenset()
+    """Partitions that are appended to once in `RARE_SECONDS` only."""
+
+    def interval_of(self, partition: int) -> float:
+        """Seconds from one append to a partition to the next."""
+        return RARE_SECONDS if partition in self.rare else self.interval_seconds
 
     def payload(self, partition: int, sequence: int) -> bytes:
         """What is appended."""

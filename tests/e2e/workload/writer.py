@@ -33,7 +33,7 @@ async def write(client: WaltzClient, record: Record, partition: int, stop: async
         else:
             part.acknowledge(sequence, done.transaction_id, time.monotonic())
         sequence += 1
-        due = max(due + record.interval_seconds, time.monotonic())
+        due = max(due + record.interval_of(partition), time.monotonic())
         await asyncio.sleep(due - time.monotonic())
 
 

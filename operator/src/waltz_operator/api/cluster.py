@@ -16,8 +16,9 @@ from waltz_operator.api.admission import EITHER_COPIES, IMAGES, ZOOKEEPER_SECRET
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import ObjectMeta
-from waltz_operator.api.parts import CopyJobs, Servers, Storage, ZooKeeper
+from waltz_operator.api.parts import CopyJobs, Storage, ZooKeeper
 from waltz_operator.api.security import Monitoring, NetworkPolicy, Tls
+from waltz_operator.api.servers import Servers
 
 __all__ = [
     "Images",

@@ -217,12 +217,40 @@ class RoleCertificate(StatusModel):
     )
 
 
+class ServerMoveState(StrEnum):
+    """What came of a decision."""
+
+    DUE = "Due"
+    DONE = "Done"
+    GIVEN_UP = "GivenUp"
+
+
+class ServerMoveStatus(StatusModel):
+    """A partition that moves from one server to another because of the load."""
+
+    partition: int = Field(description="Id of the partition.")
+    source: int = Field(description="Id of the server that gives it up.")
+    target: int = Field(description="Id of the server that takes it.")
+    at: str = Field(description="When it was decided, RFC 3339.", json_schema_extra={"format": "date-time"})
+    state: ServerMoveState = Field(
+        default=ServerMoveState.DUE,
+        description="Due: decided, and written in ZooKeeper next; Done: the target has it; GivenUp: something came in between.",
+    )
+    message: str = Field(default="", description="Why, for a person.", max_length=1024)
+
+
 class ServersStatus(StatusModel):
     """The servers; what the scale subresource reads."""
 
     replicas: int = Field(default=0, description="Number of server pods.")
     ready: int = Field(default=0, description="Number of server pods that serve all their partitions.")
     selector: str = Field(default="", description="Label selector of the server pods.")
+    moves: tuple[ServerMoveStatus, ...] = Field(
+        default=(),
+        description="The last partitions that moved because of the load, at most 32; those whose cooldownMinutes have not "
+        "passed are among them.",
+        max_length=32,
+    )
 
 
 class WaltzClusterStatus(StatusModel):

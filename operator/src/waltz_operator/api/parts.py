@@ -463,35 +463,3 @@ class ExternalListener(Model):
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         max_length=200,
     )
-
-
-class Servers(Model):
-    """The servers."""
-
-    replicas: int = Field(
-        default=2, description="Number of servers; the scale subresource sets it.", ge=0, le=100
-    )
-    resources: Resources = Field(
-        default_factory=lambda: Resources(
-            requests={"cpu": "250m", "memory": "512Mi"}, limits={"memory": "1Gi"}
-        ),
-        description="Resources of each server.",
-    )
-    config: Config = Field(
-        default_factory=dict,
-        description="Configuration keys of the server role (docs/configuration.md) that differ from what the operator sets; "
-        "those that the operator must know (ports, advertised address, ZooKeeper, TLS) are refused.",
-    )
-    external_listener: ExternalListener | None = Field(
-        default=None,
-        description="How clients outside the Kubernetes cluster reach the servers. Default: not at all.",
-    )
-    drain_seconds: int = Field(
-        default=30,
-        description="How long a server may take to hand its partitions over when it is stopped, in seconds.",
-        ge=5,
-        le=3600,
-    )
-    pod_template: PodTemplate = Field(
-        default_factory=PodTemplate, description="What is laid over the pod template of the servers."
-    )

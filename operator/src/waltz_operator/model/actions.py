@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
+from waltz_cluster.moving import ServerMove
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.migration import WaltzMigrationStatus
 from waltz_operator.model.snapshot import Closure, ObjectKey
@@ -227,6 +228,22 @@ class UnassignInZooKeeper:
         return f"unassign in ZooKeeper: partition {self.partition} from {self.node}: {self.proof}"
 
 
+@dataclass(frozen=True, slots=True)
+class MovePartitions:
+    """Give partitions to other servers: one write of the assignment, for the servers that were registered
+    (`cversion`). Each pauses for a moment."""
+
+    moves: tuple[ServerMove, ...]
+    cversion: int
+    destructive: ClassVar[bool] = True
+
+    @property
+    def line(self) -> str:
+        return "move by load: " + "; ".join(
+            f"partition {one.partition} from server {one.source} to {one.target}" for one in self.moves
+        )
+
+
 # --------------------------------------------------------------------------------------- admin ports, servers
 
 
@@ -393,7 +410,7 @@ KubernetesAction: TypeAlias = (
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (
     CreateTree | DeleteTree | MarkZooKeeper | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
-    | AssignOnNode | SetAvailability | RemoveOnNode | CopyPartition
+    | AssignOnNode | SetAvailability | RemoveOnNode | CopyPartition | MovePartitions
 )  # fmt: skip
 """Carried out by `run.write_waltz`: ZooKeeper and storage nodes. Done when they return; no watch reports
 them."""

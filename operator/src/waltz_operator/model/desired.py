@@ -2,7 +2,8 @@
 resource and the core. Pure.
 
 `Memory` is all that is ever read back from the status: the recorded cluster key, the one replica change
-under way, and how far ZooKeeper is closed to others. Everything else is derived anew from each snapshot.
+under way, how far ZooKeeper is closed to others, and the last partitions that moved between servers.
+Everything else is derived anew from each snapshot.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
+from waltz_cluster.moving import ServerMove
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
+from waltz_operator.api.cluster_status import ServerMoveState
 from waltz_operator.api.metadata import SKIP_TEARDOWN
 from waltz_operator.api.parts import ZooKeeperAuthentication
+from waltz_operator.api.servers import LoadRebalance
 from waltz_operator.api.topology import (
     NodeIdentity,
     cluster_label,
@@ -28,6 +32,35 @@ from waltz_operator.api.topology import (
 from waltz_operator.resources.login import Level
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
+
+
+class BalanceLimits(NamedTuple):
+    """When partitions move between servers by load. `minimum_cores`: of the busiest server; `improvement`:
+    the part by which the larger load has to fall."""
+
+    window_minutes: int
+    minimum_cores: float
+    improvement: float
+    cooldown_seconds: float
+    moves: int
+
+    @property
+    def window_seconds(self) -> float:
+        return self.window_minutes * 60.0
+
+
+class ServerMoveRecord(NamedTuple):
+    """A partition that was decided to move at that time, and what came of it. Whatever that is, the partition
+    may have moved, so the cool-down counts."""
+
+    move: ServerMove
+    at: float
+    state: ServerMoveState = ServerMoveState.DUE
+    message: str = ""
+
+    @property
+    def due(self) -> bool:
+        return self.state is ServerMoveState.DUE
 
 
 class MoveKind(StrEnum):
@@ -64,6 +97,8 @@ class Memory:
     authentication: ZooKeeperAuthentication | None = None
     credentials: str = ""
     login: Level = Level.NONE
+    server_moves: tuple[ServerMoveRecord, ...] = ()
+    """The last ones, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +130,8 @@ class Desired:
     authentication: ZooKeeperAuthentication | None = None
     journal_bytes: int = 0
     """What the journal takes of each node's data volume; 0 where it takes nothing of it."""
+    balance: BalanceLimits | None = None
+    """None: servers keep what they have."""
 
     @property
     def expected_key(self) -> UUID:
@@ -131,4 +168,17 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
         journal_bytes=spec.storage.journal.shared_bytes if spec.storage.journal is not None else 0,
+        balance=_limits(spec.servers.rebalance),
+    )
+
+
+def _limits(wanted: LoadRebalance | None) -> BalanceLimits | None:
+    if wanted is None:
+        return None
+    return BalanceLimits(
+        wanted.window_minutes,
+        wanted.minimum_cpu_percent / 100,
+        wanted.improvement_percent / 100,
+        wanted.cooldown_minutes * 60.0,
+        wanted.moves_per_window,
     )

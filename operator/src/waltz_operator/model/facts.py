@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_cluster.moving import ServerMove
 from waltz_cluster.replica_rules import (
     Answer,
     NeverStarted,
@@ -28,7 +29,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.topology import NodeIdentity, node_identity
-from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, desired_of
+from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, ServerMoveRecord, desired_of
 from waltz_operator.model.ensemble import members
 from waltz_operator.model.login import LoginState
 from waltz_operator.model.rendered import Rendered, rendered
@@ -284,7 +285,13 @@ def memory_of(status: WaltzClusterStatus) -> Memory:
         )
     login = status.zookeeper
     wanted = next((one for one in ZooKeeperAuthentication if one.value == login.authentication), None)
-    return Memory(key, move, wanted, login.credentials, Level.parse(login.login))
+    moves = tuple(
+        ServerMoveRecord(
+            ServerMove(one.partition, one.source, one.target), seconds(one.at), one.state, one.message
+        )
+        for one in status.servers.moves
+    )
+    return Memory(key, move, wanted, login.credentials, Level.parse(login.login), moves)
 
 
 _KINDS = frozenset(kind.value for kind in MoveKind)

@@ -73,6 +73,7 @@ class Reason(StrEnum):
     FAILED = "Failed"
     # what was done
     SCALED = "Scaled"
+    PARTITION_MOVED = "PartitionMoved"
     # why a storage node is restarted
     TEMPLATE_CHANGED = "TemplateChanged"
     VOLUME_GROWN = "VolumeGrown"

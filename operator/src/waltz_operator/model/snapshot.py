@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_admin.load import ServerLoad
 from waltz_cluster.replica_rules import NeverStarted
-from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.serializers import PartitionAssignment, PartitionMetadata, ServerDescriptor
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.resources.images import ImageDefaults
@@ -31,6 +32,9 @@ class Unknown:
     """No complete, fresh answer. `reason` is one line for a person."""
 
     reason: str
+
+
+NOT_ASKED = Unknown("it was not asked")
 
 
 # -------------------------------------------------------------------------------------------------- ZooKeeper
@@ -67,6 +71,10 @@ class TreeView:
     servers: Mapping[int, str] = field(default_factory=dict)
     """Registered servers: id → host:port."""
     owners: Mapping[int, int] = field(default_factory=dict)
+    members: Mapping[int, ServerDescriptor] = field(default_factory=dict)
+    """Registered servers, as they have registered."""
+    assignment: PartitionAssignment | None = None
+    """Of partitions to servers; None while it is made for others than those that are registered."""
 
 
 def registered(tree: TreeView, node: str) -> bool:
@@ -116,6 +124,7 @@ class ServerView:
     reaches: Mapping[str, bool]
     observed_at: float
     certificate: ShownCertificate | None = None
+    load: ServerLoad | Unknown = NOT_ASKED
 
 
 # ------------------------------------------------------------------------------------------------- Kubernetes

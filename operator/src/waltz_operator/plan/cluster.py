@@ -4,8 +4,8 @@ nothing.
 Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key →
 nodes registered, partitions seeded → partitions assigned on the nodes → at most ONE of: restart of a server
 of the managed ZooKeeper (needs no tree), restart of a storage node, step of the replica change under way,
-farewell of an empty node, begin of a replica change → status. A step
-that is not proven to be safe is left out with its reason; the rest continues. So it does without an
+farewell of an empty node, begin of a replica change, move of partitions between servers by load → status. A
+step that is not proven to be safe is left out with its reason; the rest continues. So it does without an
 object that the API server rejected in this pass: it is planned again, without that and what depends on it.
 While a migration cannot be read, which may be in progress, objects are still repaired and nothing is done to
 copies and pods.
@@ -29,6 +29,7 @@ from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
 from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
+from waltz_operator.plan.server_moves import balance_servers
 from waltz_operator.plan.status.cluster import cluster_status
 from waltz_operator.plan.status.events import cluster_events
 from waltz_operator.plan.teardown import tear_down
@@ -125,3 +126,4 @@ def _one_step(
         release_nodes(facts, tree, kube, decision)
     if not decision.risky:
         begin_change(facts, decision)
+    balance_servers(facts, decision)

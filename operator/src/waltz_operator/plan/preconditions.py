@@ -15,6 +15,7 @@ from waltz_operator.model.actions import (
     DeletePVC,
     DeleteTree,
     GiveUpVolume,
+    MovePartitions,
     RegisterNode,
     RemoveOnNode,
     UnassignInZooKeeper,
@@ -43,6 +44,7 @@ from waltz_operator.plan.safety_gates import (
     may_restart_zookeeper,
     may_unregister,
 )
+from waltz_operator.plan.server_moves import may_move
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
@@ -96,6 +98,8 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return _object(facts, action)
         case DeleteTree():
             return _tree(facts, action)
+        case MovePartitions():
+            return may_move(facts, action)
         case _:
             return Allowed("nothing is destroyed")
 

@@ -67,6 +67,7 @@ class OperatorMetrics:
             "partitions_with_quorum", "Partitions a quorum of whose replicas is proven to be current."
         )
         self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
+        self._moved = counter("partition_moves_total", "Partitions that moved to another server by load.")
         self._copied = counter("migration_bytes_total", "Bytes copied by the Jobs of migrations.")
         self._expiry = gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate ends, Unix time.", (*_OBJECT, "role")
@@ -97,6 +98,10 @@ class OperatorMetrics:
 
     def wrote(self, key: Key, action: str) -> None:
         self._writes.labels(*key, action).inc()
+
+    def moved(self, key: Key, partitions: int) -> None:
+        """So many were given to another server."""
+        self._moved.labels(*key).inc(partitions)
 
     def blocked(self, key: Key, blocked: tuple[Blocked, ...], now: float) -> None:
         """What waits now; what waited already last time has waited all the time in between."""
@@ -141,7 +146,7 @@ class OperatorMetrics:
         self._blocked_at.pop(key, None)
         self._counted_jobs.pop(key, None)
         for metric in (
-            self._age, self._passes, self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._copied,
+            self._age, self._passes, self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._copied, self._moved,
             self._errors, self._writes, self._blocked, self._expiry,
         ):  # fmt: skip
             _remove(metric, key)

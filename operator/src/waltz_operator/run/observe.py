@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_admin.reports import LOAD, read_reports
 from waltz_admin.server_admin import inspect_server
 from waltz_admin.storage_admin import inspect_node
 from waltz_admin.tree import admin_endpoint
@@ -56,7 +57,7 @@ from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
-from waltz_operator.run.read_waltz import node_view, server_view, tree_view
+from waltz_operator.run.read_waltz import load_of, node_view, server_view, tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_access import guarded, read_mark
@@ -221,7 +222,8 @@ class Observer:
         cluster, access, kube, migrations = look.cluster, look.access, look.kube, look.migrations
         unreadable = look.unreadable
         nodes, servers = await asyncio.gather(
-            self._nodes(cluster, kube, tree, access), self._servers(tree, access)
+            self._nodes(cluster, kube, tree, access),
+            self._servers(tree, access, loads=cluster.spec.servers.rebalance is not None),
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
@@ -456,8 +458,9 @@ class Observer:
         return await self._ask_all(sorted(known), one)
 
     async def _servers(
-        self, tree: TreeView | NoTree | BrokenTree | Unknown, access: Access
+        self, tree: TreeView | NoTree | BrokenTree | Unknown, access: Access, *, loads: bool
     ) -> dict[int, ServerView | Unknown]:
+        """`loads`: they are asked for their load too, on a connection of its own, which an old one closes."""
         if not isinstance(tree, TreeView):
             return {}
         tls = access.tls
@@ -466,8 +469,12 @@ class Observer:
 
         async def one(server: int) -> ServerView:
             endpoint = Endpoint.parse(tree.servers[server])
-            found = await inspect_server(endpoint, tls, timeout_seconds=self._limits.process_seconds)
-            return server_view(found, self._wall_clock())
+            timeout = self._limits.process_seconds
+            found = await inspect_server(endpoint, tls, timeout_seconds=timeout)
+            if not loads:
+                return server_view(found, self._wall_clock())
+            (report,) = await read_reports([(server, endpoint)], LOAD, tls=tls, timeout_seconds=timeout / 2)
+            return server_view(found, self._wall_clock(), load_of(report))
 
         return await self._ask_all(sorted(tree.servers), one)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_admin.load import ServerLoad
+from waltz_admin.reports import DOES_NOT_REPORT, ServerReport
 from waltz_admin.server_admin import ServerInspection
 from waltz_admin.storage_admin import NodeInspection
 from waltz_admin.view import ClusterView
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.model.snapshot import (
+    NOT_ASKED,
     NodeReplica,
     NodeView,
     ServerView,
@@ -40,6 +43,8 @@ def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | NoTree | B
         {int(p): _record(found, p) for p in found.metadata},
         registered,
         owners,
+        {server.server_id: server for server in found.servers},
+        found.assignment if found.assignment_current else None,
     )
 
 
@@ -78,7 +83,14 @@ def node_view(found: NodeInspection, observed_at: float) -> NodeView:
     )
 
 
-def server_view(found: ServerInspection, observed_at: float) -> ServerView:
+def server_view(
+    found: ServerInspection, observed_at: float, load: ServerLoad | Unknown = NOT_ASKED
+) -> ServerView:
     return ServerView(
-        found.partitions, dict(found.healthy), dict(found.reaches), observed_at, found.certificate
+        found.partitions, dict(found.healthy), dict(found.reaches), observed_at, found.certificate, load
     )
+
+
+def load_of(report: ServerReport) -> ServerLoad | Unknown:
+    """A server of release 0.13.2, or of an earlier one of ours, reports none."""
+    return report.load or Unknown(report.problem or DOES_NOT_REPORT)

@@ -40,6 +40,7 @@ from waltz_operator.model.actions import (
     ApplyObject,
     DeleteObject,
     EmitEvent,
+    MovePartitions,
     Plan,
     SetFinalizer,
     SetStatus,
@@ -399,6 +400,8 @@ class Reconciler:
         of the migration."""
         for step in outcome.done:
             self._metrics.wrote(key, type(step).__name__)
+            if isinstance(step, MovePartitions):
+                self._metrics.moved(key, len(step.moves))
         wrote = any(not isinstance(step, _NO_CHANGE) for step in outcome.done)
         if outcome.failed is not None:
             failure = Failure(f"{outcome.failed.line}: {outcome.error}", not outcome.retriable)

@@ -11,6 +11,7 @@ from waltz_admin.nodes import add_storage_node, check_unused, remove_storage_nod
 from waltz_admin.seeding import create_exactly, delete
 from waltz_admin.storage_admin import remove_replica, set_assignment, set_availability
 from waltz_admin.tree import admin_endpoint
+from waltz_cluster.moving import move_partitions
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.model.actions import (
     AssignInZooKeeper,
@@ -19,6 +20,7 @@ from waltz_operator.model.actions import (
     CreateTree,
     DeleteTree,
     MarkZooKeeper,
+    MovePartitions,
     RegisterNode,
     RemoveOnNode,
     SetAvailability,
@@ -50,6 +52,9 @@ class WaltzWriter:
         store, root = await self._session(observation)
         if isinstance(action, MarkZooKeeper):
             await set_mark(guarded(store), action.mark, root)
+            return
+        if isinstance(action, MovePartitions):
+            await move_partitions(store, root, action.moves, cversion=action.cversion)
             return
         if isinstance(action, CreateTree | DeleteTree | RegisterNode | UnregisterNode):
             await self._tree(action, store, root)

@@ -12,6 +12,7 @@ from waltz_operator.api.cluster_status import (
     NodeStatus,
     Operation,
     PartitionSummary,
+    ServerMoveStatus,
     ServersStatus,
     WaltzClusterStatus,
     ZooKeeperStatus,
@@ -80,7 +81,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         zookeeper=_zookeeper(facts, last.zookeeper).model_copy(
             update={"exported_at": None if snapshot.exported_at is None else timestamp(snapshot.exported_at)}
         ),
-        servers=_servers(facts),
+        servers=_servers(facts, decision),
         endpoints=_endpoints(snapshot, facts),
         certificates=certificates,
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
@@ -90,7 +91,8 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     # the pass did not come to its end: what the next one reads back stays, and the specification was not
     # worked on
     kept = ("observed_generation", "operation", "cluster_key", "version", "zookeeper")
-    return status.model_copy(update={name: getattr(last, name) for name in kept})
+    servers = status.servers.model_copy(update={"moves": last.servers.moves})
+    return status.model_copy(update={"servers": servers} | {name: getattr(last, name) for name in kept})
 
 
 def _replicas(facts: Facts) -> str:
@@ -114,12 +116,25 @@ def _server_counts(facts: Facts) -> str:
     return f"{facts.kube.deployment.ready_replicas}/{facts.kube.deployment.replicas}"
 
 
-def _servers(facts: Facts) -> ServersStatus:
+def _servers(facts: Facts, decision: Decision) -> ServersStatus:
+    moves = tuple(
+        ServerMoveStatus(
+            partition=one.move.partition,
+            source=one.move.source,
+            target=one.move.target,
+            at=timestamp(one.at),
+            state=one.state,
+            message=one.message,
+        )
+        for one in decision.memory.server_moves
+    )
     deployment = facts.kube.deployment if isinstance(facts.kube, KubeView) else None
     selector = f"app.kubernetes.io/component=server,app.kubernetes.io/instance={facts.desired.name}"
     if deployment is None:
-        return ServersStatus(selector=selector)
-    return ServersStatus(replicas=deployment.replicas, ready=deployment.ready_replicas, selector=selector)
+        return ServersStatus(selector=selector, moves=moves)
+    return ServersStatus(
+        replicas=deployment.replicas, ready=deployment.ready_replicas, selector=selector, moves=moves
+    )
 
 
 def _zookeeper(facts: Facts, last: ZooKeeperStatus) -> ZooKeeperStatus:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from waltz_operator.api.cluster_status import Condition, ConditionType, WaltzClusterStatus
+from waltz_operator.api.cluster_status import (
+    Condition,
+    ConditionType,
+    ServerMoveState,
+    WaltzClusterStatus,
+)
 from waltz_operator.api.migration import MigrationPhase, WaltzMigrationStatus
 from waltz_operator.model.actions import EmitEvent
 from waltz_operator.model.reasons import Reason
@@ -40,6 +45,7 @@ def cluster_events(
     yield from _paused(about, before.get(ConditionType.PAUSED), now.get(ConditionType.PAUSED))
     if last.conditions:
         yield from _scaled(about, last, status)
+    yield from _moved(about, last, status)
 
 
 def _paused(about: ObjectKey, was: Condition | None, one: Condition | None) -> Iterator[EmitEvent]:
@@ -69,6 +75,15 @@ def _scaled(about: ObjectKey, last: WaltzClusterStatus, status: WaltzClusterStat
         if old and new and names:
             text = f"storage nodes {verb}: {_listed(sorted(names))}"
             yield EmitEvent(about, Reason.SCALED.value, text, at=f"{at} {len(old)}")
+
+
+def _moved(about: ObjectKey, last: WaltzClusterStatus, status: WaltzClusterStatus) -> Iterator[EmitEvent]:
+    """Partitions that another server has now, because of the load."""
+    before = {(one.partition, one.at) for one in last.servers.moves if one.state is ServerMoveState.DONE}
+    for one in status.servers.moves:
+        if one.state is ServerMoveState.DONE and (one.partition, one.at) not in before:
+            text = f"partition {one.partition} moved from server {one.source} to {one.target}: {one.message}"
+            yield EmitEvent(about, Reason.PARTITION_MOVED.value, text, at=f"{one.at} {one.partition}")
 
 
 def _listed(names: Sequence[str]) -> str:

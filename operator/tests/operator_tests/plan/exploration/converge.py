@@ -9,10 +9,11 @@ from waltz_operator.model.task import Task, TaskKind
 
 from . import nature
 from .hands import Refused, carry_out
-from .invariants import Violation, ended_in_truth, judge, servers_in_turn
+from .invariants import Violation, busiest, ended_in_truth, judge, servers_in_turn
 from .operator_turn import cluster_pass, task_pass
 from .scenario import Scenario, empty
-from .world import READY, UNFIT, Luck, Replica, Universe, World, connect, number, up
+from .servers import LIMITS
+from .world import READY, UNFIT, Luck, Replica, Universe, World, connect, number, put, up
 
 MAX_ROUNDS = 400
 
@@ -145,10 +146,27 @@ def _check_as_asked(world: World, universe: Universe) -> None:
         claim is not None and n not in wanted for n, claim in enumerate(world.claims)
     ):
         problems.append("volumes are left")
+    problems += _shares(world, universe)
     if cluster_pass(world, universe):
         problems.append(f"there is still something to write: {cluster_pass(world, universe)}")
     if problems:
         raise NotReached(f"{'; '.join(problems)} in {world}")
+
+
+def _shares(world: World, universe: Universe) -> list[str]:
+    """No exchange of two partitions, and no move to who has fewer, would do the busiest server much good."""
+    shares = world.shares
+    if shares is None or not universe.spec(world).balance or any(not task.over for task in world.tasks):
+        return []
+    loads, owners = universe.loads[shares.load], shares.owners
+    now = busiest(owners, loads)
+    others = [put(owners, p, 3 - owner) for p, owner in enumerate(owners)]
+    others += [put(one, q, 3 - owners[q]) for one in others for q in range(len(owners))]
+    fair = [one for one in others if abs(one.count(1) - one.count(2)) <= 1]
+    best = min(busiest(one, loads) for one in fair)
+    if now >= LIMITS.minimum_cores and best <= now * (1 - LIMITS.improvement):
+        return [f"the busiest server has {now}, and could have {best}"]
+    return []
 
 
 def _nowhere_to_go(task: Task, universe: Universe, wanted: frozenset[int]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from waltz_operator.model.desired import Move
@@ -52,7 +53,7 @@ def _forgetful(writes: tuple[Write, ...]) -> tuple[Write, ...]:
     for one in writes:
         if isinstance(one, Remember) and isinstance(one.after.operation, Move):
             move = one.after.operation._replace(started_at=0.0)
-            one = Remember(one.before, one.spec, type(one.after)(one.after.cluster_key, move))
+            one = Remember(one.before, one.spec, replace(one.after, operation=move))
         found.append(one)
     return tuple(found)
 

@@ -85,6 +85,8 @@ def carry_out(world: World, universe: Universe, action: Write, spec: int) -> Wor
             return _job(world, action)
         case do.CopyPartition():
             return _copy(world, action)
+        case do.MovePartitions():
+            return _give(world, action)
         case _:
             return _kubernetes(world, universe, action)
 
@@ -158,6 +160,23 @@ def _copy(world: World, action: do.CopyPartition) -> World:
         raise Refused
     filled = target._replace(length=source.mark, mark=source.mark, compared=True)
     return world._replace(data=put(world.data, action.partition, put(row, node, filled)))
+
+
+def _give(world: World, action: do.MovePartitions) -> World:
+    """As `waltz_cluster.moving`: under the version of the assignment that the moves are read with."""
+    shares = world.shares
+    if shares is None or not shares.served:
+        raise Refused
+    owners = shares.owners
+    for move in action.moves:
+        _check(owners[move.partition] == move.source)
+        owners = put(owners, move.partition, move.target)
+    moved = {move.partition for move in action.moves}
+    return world._replace(
+        shares=shares._replace(
+            owners=owners, measured=False, warm=shares.warm | moved, window=shares.window + len(moved)
+        )
+    )
 
 
 def _kubernetes(world: World, universe: Universe, action: Write) -> World:

@@ -8,6 +8,7 @@ from waltz_operator.model.task import TaskKind
 
 from .hands import Remember, RememberTask, Write
 from .nature import can_serve, reachable, resolve
+from .servers import LIMITS, SERVER_IDS
 from .world import DELETING, KEY, READY, STUCK, Replica, Universe, World, number, up
 
 
@@ -35,6 +36,9 @@ def judge(before: World, after: World, universe: Universe, action: Write) -> Non
             _not_a_lost_disk(before, action)
         case do.AssignInZooKeeper():
             _verified(before, action)
+        case do.MovePartitions():
+            _moved_in_peace(before, universe, action)
+            _moved_for_the_better(before, after, universe, action)
         case do.UnregisterNode():
             node = number(action.node)
             _must(all(not isinstance(row[node], Replica) for row in before.data), f"not empty: {action.line}")
@@ -106,6 +110,50 @@ def servers_in_turn(before: World, after: World, universe: Universe, action: Wri
     )
     behind = any(pod is not None and pod.template != spec.template for pod in pods)
     _must(not (well and behind), f"servers before the storage nodes: {action.line}")
+
+
+def _moved_in_peace(before: World, universe: Universe, action: do.MovePartitions) -> None:
+    """Partitions move by load only while nothing else does and all is well."""
+    spec = universe.spec(before)
+    _must(spec.balance, f"nobody asked for it: {action.line}")
+    _must(before.memory.operation is None, f"while a copy changes its node: {action.line}")
+    busy = any(not task.over and task.approved for task in before.tasks)
+    _must(not busy, f"during a migration: {action.line}")
+    pods = [before.pods[node] for node in spec.nodes]
+    ready = all(pod is not None and pod.phase == READY for pod in pods)
+    _must(ready and not before.rolling, f"while pods restart: {action.line}")
+    for partition, meta in enumerate(before.meta):
+        _must(
+            meta is not None
+            and {one.node for one in meta.replicas if one.closing is None} == before.assigned[partition]
+            and can_serve(before, partition),
+            f"while partition {partition} is not whole: {action.line}",
+        )
+
+
+def _moved_for_the_better(before: World, after: World, universe: Universe, action: do.MovePartitions) -> None:
+    was, now = before.shares, after.shares
+    if was is None or now is None:
+        raise Violation("there is nothing to share")
+    _must(was.measured, f"before the window was over: {action.line}")
+    again = was.warm & {move.partition for move in action.moves}
+    _must(not again, f"partition {sorted(again)} moves again within the cool-down: {action.line}")
+    _must(now.window <= LIMITS.moves, f"more moves than a window may have: {action.line}")
+    counts = sorted(now.owners.count(server) for server in SERVER_IDS)
+    _must(counts[-1] - counts[0] <= 1, f"more than a fair share: {now.owners}")
+    lower = any(  # the load may have changed since it was decided
+        busiest(now.owners, loads) <= busiest(was.owners, loads) * (1 - LIMITS.improvement) + 1e-9
+        for loads in universe.loads
+    )
+    _must(lower, f"the busiest server gains nothing: {action.line}")
+
+
+def busiest(owners: tuple[int, ...], loads: tuple[float, ...]) -> float:
+    """The load of the busiest server."""
+    return max(
+        sum(load for load, owner in zip(loads, owners, strict=True) if owner == server)
+        for server in SERVER_IDS
+    )
 
 
 def ended_in_truth(world: World, action: Write) -> None:

@@ -1,32 +1,24 @@
 """Planners with a planted bug, and what the exploration must say of each.
 
 Each is a change of the shipped text, made while the module is loaded (`tests.sim.mutants.loader`), so every
-one runs in a process of its own: `python mutants.py NAME` from the repository's root prints what was found.
-Where a second guard would hide the bug it is removed as well.
+one runs in a process of its own: `python -m operator_tests.plan.exploration.mutants NAME` in operator/tests
+prints what was found. Where a second guard would hide the bug it is removed as well.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
+
+from operator_tests.plan.exploration.mutants_of_moves import MUTANTS_OF_MOVES
+from operator_tests.plan.exploration.planted import OPERATOR as _OPERATOR
+from operator_tests.plan.exploration.planted import Planted
 
 ROOT = Path(__file__).resolve().parents[5]
-_OPERATOR = "operator/src/waltz_operator"
 _RULES = "libs/cluster/src/waltz_cluster/replica_rules.py"
 LIMIT = 20_000
 """States after which a bug counts as not found."""
 SAMPLE_EVERY = 20
-
-
-class Planted(NamedTuple):
-    """`edits`: file, old text (there exactly once), new text. `scenario`: where it shows. `says`: part
-    of what is found."""
-
-    rule: str
-    scenario: str
-    edits: tuple[tuple[str, str, str], ...]
-    says: str = ""
 
 
 MUTANTS = {
@@ -416,6 +408,7 @@ MUTANTS = {
         ),
         "not as wanted",
     ),
+    **MUTANTS_OF_MOVES,
 }
 
 

@@ -4,10 +4,13 @@ crash, disks are lost."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from .servers import LIMITS, Shares
 from .world import (
     BAD,
     DELETING,
+    NOW,
     READY,
     STARTING,
     STUCK,
@@ -270,6 +273,7 @@ def accidents(world: World, universe: Universe) -> Iterator[World]:
             meta=tuple(None for _ in world.meta),
             luck=world.luck._replace(trees=world.luck.trees - 1),
         )
+    yield from _of_servers(world, universe)
     for node in range(len(universe.groups)):
         pod = world.pods[node]
         if pod is None or pod.phase != READY:
@@ -287,6 +291,45 @@ def accidents(world: World, universe: Universe) -> Iterator[World]:
             )
 
 
+def _of_servers(world: World, universe: Universe) -> Iterator[World]:
+    """Another load, and a restart after which they share by number again."""
+    shares, luck = world.shares, world.luck
+    if shares is None or world.servers is None:
+        return
+    for load in range(len(universe.loads)):
+        if luck.loads and load != shares.load:
+            yield world._replace(shares=shares._replace(load=load), luck=luck._replace(loads=luck.loads - 1))
+    if luck.servers:
+        yield world._replace(
+            shares=Shares(shares.owners[::-1], shares.load, served=False, warm=shares.warm),
+            luck=luck._replace(servers=luck.servers - 1),
+        )
+
+
+LONG_AGO = -1e9
+"""When something was decided that nothing has to wait for any longer."""
+
+
+def time_steps(world: World) -> Iterator[World]:
+    """Servers have restarted; a window passes; then a cool-down."""
+    shares = world.shares
+    if shares is None or world.servers is None:
+        return
+    records = world.memory.server_moves
+    if not shares.served:
+        yield world._replace(shares=shares._replace(served=True))
+    elif not shares.measured or any(one.at > NOW - LIMITS.window_seconds for one in records):
+        at = NOW - LIMITS.window_seconds
+        yield _aged(world, at, shares._replace(measured=True, window=0))
+    elif shares.warm or any(one.at > LONG_AGO for one in records):
+        yield _aged(world, LONG_AGO, shares._replace(warm=frozenset()))
+
+
+def _aged(world: World, at: float, shares: Shares) -> World:
+    records = tuple(one._replace(at=min(one.at, at)) for one in world.memory.server_moves)
+    return world._replace(memory=replace(world.memory, server_moves=records), shares=shares)
+
+
 def progress(world: World, universe: Universe) -> Iterator[World]:
     """What comes sooner or later when faults have stopped."""
     yield from pod_steps(world, universe)
@@ -294,9 +337,13 @@ def progress(world: World, universe: Universe) -> Iterator[World]:
     yield from session_steps(world)
     if world.rolling:
         yield world._replace(rolling=False)
+    gone = world.shares is not None and not world.shares.served
+    if gone or not any(one.due for one in world.memory.server_moves):  # the operator is faster than a window
+        yield from time_steps(world)
 
 
 def peaceful(world: World, universe: Universe) -> Iterator[World]:
     """Everything that may happen next without an accident."""
     yield from progress(world, universe)
+    yield from time_steps(world)
     yield from append_steps(world)

@@ -34,8 +34,10 @@ def _cluster(world: World, universe: Universe, facts: Facts) -> tuple[Write, ...
     objects = () if deleting else rendered_objects(universe, universe.spec(world))
     decision = decide(facts, objects, rejections(world, universe))
     writes: list[Write] = list(decision.actions)
-    if decision.memory != world.memory:
-        writes.append(Remember(world.memory, world.spec, decision.memory))
+    moves = tuple(one._replace(message="") for one in decision.memory.server_moves)
+    memory = replace(decision.memory, server_moves=moves)
+    if memory != world.memory:
+        writes.append(Remember(world.memory, world.spec, memory))
     return tuple(writes)
 
 
@@ -65,7 +67,10 @@ def _task(facts: Facts, task: Task) -> tuple[Write, ...]:
 
 def unseen_cut(world: World) -> World:
     """Without what no observer sees."""
-    return world._replace(luck=Luck(), committed=(), downed=frozenset())
+    shares = world.shares
+    if shares is not None:
+        shares = shares._replace(warm=frozenset(), window=0)
+    return world._replace(luck=Luck(), committed=(), downed=frozenset(), shares=shares)
 
 
 def _essential(task: Task) -> Task:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from waltz_operator.model.desired import Memory
 from waltz_operator.model.task import Task, TaskKind
 
+from .servers import Shares
 from .world import BESIDE, Luck, Spec, Universe, World, connect
 
 
@@ -43,6 +44,7 @@ def empty(universe: Universe, luck: Luck) -> World:
         servers=None,
         jobs=(),
         luck=luck,
+        shares=Shares((1, 1, 2)) if universe.loads else None,
     )
 
 
@@ -225,5 +227,21 @@ def scenarios() -> tuple[Scenario, ...]:
             {0: (1,), 1: (0,)},
             Luck(changes=1),
             task=_task(TaskKind.REBALANCE, group="1", by_bytes=True),
+        ),
+        Scenario(
+            "partitions move by load",
+            Universe(
+                _THREE,
+                3,
+                (
+                    three,
+                    Spec((0, 1, 2), balance=True),
+                    Spec((0, 1, 2), "t2", balance=True),
+                ),
+                loads=((0.5, 0.4, 0.01), (0.4, 0.01, 0.5)),
+            ),
+            {0: (1,), 1: (2, 0), 2: (1,)},
+            Luck(crashes=1, changes=2, loads=1, servers=1),
+            task=_task(TaskKind.DRAIN, source=connect(0)),
         ),
     )

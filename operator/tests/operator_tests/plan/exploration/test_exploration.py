@@ -12,7 +12,7 @@ from .explore import explore
 from .scenario import Scenario, scenarios
 
 SCENARIOS = scenarios()
-STATES = 100_000
+STATES = 105_000
 SAMPLE = 250
 """Of each scenario, worlds from which faults stop and the fixed point is looked for."""
 LIMIT = -(-STATES // len(SCENARIOS))

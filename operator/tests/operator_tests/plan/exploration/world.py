@@ -14,7 +14,10 @@ from typing import NamedTuple
 
 from waltz_admin.found_tree import NoTree
 from waltz_cluster.replica_rules import NeverStarted
-from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.serializers import (
+    PartitionMetadata,
+    ReplicaState,
+)
 from waltz_operator.api.metadata import TEMPLATE, TEMPLATE_HASH
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, created_key
@@ -31,6 +34,7 @@ from waltz_operator.model.snapshot import (
     PodView,
     PVCView,
     Rejection,
+    ServerView,
     StatefulSetView,
     TreeView,
     Unknown,
@@ -40,8 +44,10 @@ from waltz_operator.model.versions import VersionPlan
 from waltz_operator.plan.move_steps import SMALL_COPY_BYTES
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
+from .servers import LIMITS, Shares, registered_servers, server_views
+
 KEY = created_key("uid-of-the-cluster")
-NOW = 1000.0
+NOW = 1e6
 STARTING, READY, DELETING, STUCK = "starting", "ready", "deleting", "stuck"
 OFF = "off"
 BAD = "bad"
@@ -53,7 +59,7 @@ UNFIT = (BAD, BESIDE)
 
 class Spec(NamedTuple):
     """What a person wants: which nodes of the universe, which pod template. `closed`: restarts wait for a
-    window. `down`: the template is of an earlier release than what may run. `refused`: nodes whose
+    window. `balance`: partitions move between servers by load. `down`: the template is of an earlier release than what may run. `refused`: nodes whose
     StatefulSet the API server does not take as it is to be."""
 
     nodes: tuple[int, ...]
@@ -63,6 +69,7 @@ class Spec(NamedTuple):
     closed: bool = False
     down: bool = False
     refused: tuple[int, ...] = ()
+    balance: bool = False
 
 
 class Replica(NamedTuple):
@@ -112,7 +119,7 @@ class Job(NamedTuple):
 
 class Luck(NamedTuple):
     """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind, the loss of
-    ZooKeeper's data, deadlines of migrations that pass."""
+    ZooKeeper's data, deadlines of migrations that pass, other loads, servers that restart."""
 
     crashes: int = 0
     disks: int = 0
@@ -120,6 +127,8 @@ class Luck(NamedTuple):
     changes: int = 0
     trees: int = 0
     deadlines: int = 0
+    loads: int = 0
+    servers: int = 0
 
 
 class World(NamedTuple):
@@ -144,6 +153,7 @@ class World(NamedTuple):
     luck: Luck
     downed: frozenset[int] = frozenset()
     rolling: bool = False
+    shares: Shares | None = None
 
 
 def put(values: tuple[object, ...], index: int, value: object) -> tuple:  # type: ignore[type-arg]
@@ -159,6 +169,8 @@ class Universe(NamedTuple):
     specs: tuple[Spec, ...]
     small: bool = False
     """Whether copies are so small that the operator makes them itself."""
+    loads: tuple[tuple[float, ...], ...] = ()
+    """What each partition costs its server, at one time and at another."""
 
     def spec(self, world: World) -> Spec:
         return self.specs[world.spec]
@@ -213,6 +225,7 @@ def desired(universe: Universe, spec: Spec) -> Desired:
         deleting=spec.deleting,
         reclaim_delete=spec.reclaim_delete,
         by_connect={node.connect_string: node for node in nodes},
+        balance=LIMITS if spec.balance else None,
     )
 
 
@@ -306,6 +319,7 @@ def _tree_view(
     meta: tuple[Meta | None, ...],
     servers: bool,
     blind: int | None,
+    owners: tuple[int, ...] | None,
 ) -> TreeView:
     partitions: dict[int, PartitionMetadata | NeverStarted | Unknown] = {
         p: _NEVER if one is None else _record(one) for p, one in enumerate(meta)
@@ -322,7 +336,7 @@ def _tree_view(
         {connect(n): 2 for n in nodes},
         (0, hash((registered, assigned)), 0),
         partitions,
-        {1: "h:1"} if servers else {},
+        *registered_servers(servers, owners),
     )
 
 
@@ -331,7 +345,15 @@ def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView |
     if not world.tree:
         return NoTree()
     servers = world.servers is not None
-    return _tree_view(universe, world.registered, world.assigned, world.meta, servers, blind)
+    shares = world.shares
+    owners = shares.owners if shares is not None and shares.served else None
+    return _tree_view(universe, world.registered, world.assigned, world.meta, servers, blind, owners)
+
+
+def _server_views(world: World, universe: Universe) -> dict[int, ServerView | Unknown]:
+    if world.shares is None or world.servers is None:
+        return {}
+    return server_views(world.shares, universe.loads[world.shares.load], NOW)
 
 
 @lru_cache(maxsize=20_000)
@@ -437,7 +459,7 @@ def facts_in(world: World, universe: Universe, sight: Sight = CLEAR) -> Facts:
         kube=kube_view(world, universe) if sight.kube else _BLIND,
         tree=tree,
         nodes=_answers(world, universe, sight.node),
-        servers={},
+        servers=_server_views(world, universe),
         now=NOW,
         leaving=leaving_of(world, universe),
         tasks=world.tasks,
