@@ -316,8 +316,8 @@ APPEND_BUGS = (
         "lines_are_forgotten_with_the_session",
         "E1",
         "append.py",
-        "            waited = self._lines.dissolve()\n",
-        "            waited: list[QueuedAppend | Marker] = []\n",
+        "back_in_the_queue([*self._lines.dissolve(), *others])",
+        "back_in_the_queue([*others])",
         "What was put back waits behind appends that wait for its own locks.",
     ),
     _bug(

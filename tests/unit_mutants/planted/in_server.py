@@ -311,7 +311,7 @@ SERVER_BUGS = (
     _bug(
         "failed_reads_stop_feeds",
         "13.19",
-        "feed.py",
+        "awaited_reads.py",
         "            self._retry_timer = self._loop.call_later(self._backoff.next_seconds(), self._retry)\n",
         "            self._retry_timer = None\n",
         "A feed whose read failed once is never served again.",
