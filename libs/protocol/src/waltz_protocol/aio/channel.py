@@ -142,6 +142,9 @@ class Channel(Incoming):
         self.peer = "?"
         self.writable = True
         self.close_reason: str | None = None
+        self.farewell: Callable[[str, Exception | None], bytes] | None = None
+        """Makes the last frame of a channel that is closed in order, of the reason and the error behind it;
+        set by a handler whose peer understands it."""
         self._owner = owner
         self._parts: list[bytes | bytearray | memoryview] = []
         self._queued_bytes = 0
@@ -232,8 +235,11 @@ class Channel(Incoming):
             self._behind = bool(rest)
             self._set_writable(self._transport_writable and not rest)
 
-    def close(self, reason: str) -> None:
-        """Write what is queued, then close. `channel_closed` follows in the next loop turn. Idempotent."""
+    def close(self, reason: str, error: Exception | None = None) -> None:
+        """Write what is queued, and the farewell, then close. `channel_closed` follows in the next loop turn.
+        Idempotent. `error`: what has failed, if anything."""
+        if self.farewell is not None and not self.closed:
+            self._queue((self.farewell(reason, error),))
         if not self._begin_close(reason) or self._transport is None:
             return
         if self._parts:
@@ -368,10 +374,10 @@ class Channel(Incoming):
                 self.warn(f"the connection is closed: {error}")
             else:
                 self._close_error = HandshakeError
-            self.close(str(error))
+            self.close(str(error), error)
         else:
             _log.error("the handler of the connection with %s failed: %r", self.peer, error, exc_info=error)
-            self.close(f"internal error: {type(error).__name__}: {error}")
+            self.close(f"internal error: {type(error).__name__}: {error}", error)
 
     def _set_writable(self, writable: bool) -> None:
         if writable != self.writable:
