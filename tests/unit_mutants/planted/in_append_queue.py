@@ -332,8 +332,8 @@ APPEND_BUGS = (
         "lines_are_forgotten_with_the_session",
         "E1",
         "append.py",
-        "            waited = self._lines.dissolve()\n",
-        "            waited: list[QueuedAppend | Marker] = []\n",
+        "[*self._lines.dissolve(), *others]",
+        "list(others)",
         "What was put back waits behind appends that wait for its own locks.",
     ),
     _bug(
