@@ -118,6 +118,11 @@ class ChannelOwner(Protocol):
 
 Part = bytes | bytearray | memoryview
 ACCEPTING_READ_IDLE_SECONDS = 1900.0
+WATCHED = frozenset({(FrameMagic.CLIENT, 5)})
+"""Protocols and versions in which both sides write a keep-alive when they have said nothing for a while, and
+close a connection on which they hear nothing: a peer that is there and does nothing is noticed, too."""
+WATCHED_KEEP_ALIVE_SECONDS = 20.0
+WATCHED_IDLE_SECONDS = 65.0
 MAX_WRITE_BYTES = 1024 * 1024
 """In one turn of the loop: joining and encrypting takes it a millisecond or two. A frame of any size is
 written in pieces."""
@@ -353,6 +358,12 @@ class Channel(Incoming):
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True
+        if (self.settings.magic, self.version) in WATCHED:
+            self._keep_alive = min(WATCHED_KEEP_ALIVE_SECONDS, self._keep_alive or WATCHED_KEEP_ALIVE_SECONDS)
+            self._read_idle = min(WATCHED_IDLE_SECONDS, self._read_idle or WATCHED_IDLE_SECONDS)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._schedule_timer(self._loop.time())
         if self._owner is not None:
             self._owner.greeted(self)
         self.handler.channel_ready(self)
@@ -457,9 +468,11 @@ class Channel(Incoming):
                 self.abort(gone)
                 return
         if self._keep_alive is not None and now >= self._last_write + self._keep_alive:
-            magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
-            self._queue((keep_alive_frame(magic, version),))
-            self.flush_now()
+            self._last_write = now
+            if not self._parts and self._transport_writable:  # else there is more to say than that
+                magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
+                self._queue((keep_alive_frame(magic, version),))
+                self.flush_now()
         self._schedule_timer(now)
 
 
