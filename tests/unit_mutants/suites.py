@@ -84,6 +84,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/store/voting.py": (f"{_STORE}/test_voting.py",),
     "waltz_server/partition/append_outcomes.py": (f"{_SERVER}/test_append_answers.py",),
+    "waltz_server/partition/append_answers.py": (f"{_SERVER}/test_append_answers.py",),
     "waltz_server/partition/lock_lines.py": (
         f"{_SERVER}/test_append_lines.py",
         f"{_SERVER}/test_lock_lines.py",
@@ -112,7 +113,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
     "waltz_server/peers/judgement.py": (f"{_SERVER}/peers/test_judgement.py",),
     "waltz_server/peers/detector.py": (f"{_SERVER}/peers/test_detector.py",),
-    "waltz_server/connection.py": (f"{_SERVER}/test_connection.py", f"{_SERVER}/test_append_answers.py"),
+    "waltz_server/connection.py": (
+        f"{_SERVER}/test_connection.py",
+        f"{_SERVER}/test_append_answers.py",
+        f"{_SERVER}/test_last_words.py",
+    ),
     "waltz_server/partition/pending_answers.py": (
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_waiting_requests.py",
@@ -122,6 +127,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",
+        f"{_SERVER}/test_last_words.py",
     ),
     "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py", f"{_SERVER}/test_read_bounds.py"),
     "waltz_server/partition/transaction_cache.py": (f"{_SERVER}/test_caches.py",),

@@ -11,6 +11,7 @@ import pytest
 from client_tests.test_stream_partition import OWN, REQUEST, STRANGER, Session, answer, append, feed, mounted
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import lock_hashes
+from waltz_client._internal.rpc.session import RpcSession
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.stream.session import StreamSession
 from waltz_client.errors import (
@@ -21,6 +22,7 @@ from waltz_client.errors import (
     ServerOverloadedError,
     TransactionTooLargeError,
 )
+from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.append import encode_append, parse_append
 from waltz_protocol.frames.append_batch import (
@@ -34,6 +36,7 @@ from waltz_protocol.frames.append_batch import (
     split_repeated,
 )
 from waltz_protocol.locks import LockId
+from waltz_protocol.messages.client import CloseCode, CloseNotice, UnmountRequest
 from waltz_protocol.types import Endpoint, ReqId
 
 LOCK = LockId("acct", 7)
@@ -240,6 +243,27 @@ async def test_what_one_turn_brings_for_a_connection_is_one_frame_and_nothing_ov
     session.send_append(frames[0])
     await asyncio.sleep(0)
     assert sent[2:] == [frames[0]]
+
+
+async def test_a_close_notice_is_the_reason_of_the_close() -> None:
+    notice = CloseNotice(ReqId(OWN, -1, -1, -1), CloseCode.LEAVING, "the server is stopped")
+    body = memoryview(CLIENT.encode(notice, 5))[FRAME_HEADER_SIZE:]
+    reasons: list[str] = []
+    channel = cast(Any, SimpleNamespace(version=5, close=reasons.append))
+    endpoint = Endpoint("server", 1)
+    StreamSession(endpoint, 1, {}).frame_received(channel, body)
+    RpcSession(endpoint, lambda _: None, lambda *_: None).frame_received(channel, body)
+    assert reasons == ["the server closed the connection: the server is stopped"] * 2
+
+
+async def test_who_leaves_a_partition_says_so_since_version_5() -> None:
+    for version in (4, 5):
+        sent: list[bytes] = []
+        session = StreamSession(Endpoint("server", 1), 1, {})
+        session.channel = cast(Any, SimpleNamespace(version=version, closed=False, send=sent.append))
+        session.version = version
+        session.send_unmount(ReqId(OWN, 1, 0, 2))
+        assert sent == ([CLIENT.encode(UnmountRequest(ReqId(OWN, 1, 0, 2)), 5)] if version == 5 else [])
 
 
 async def test_a_large_append_does_not_share_a_frame_with_what_came_before_it() -> None:

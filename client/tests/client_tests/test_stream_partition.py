@@ -70,6 +70,7 @@ class Session:
         self.flushes: list[ReqId] = []
         self.appends: list[bytes] = []
         self.feeds: list[tuple[ReqId, int]] = []
+        self.unmounts: list[ReqId] = []
         self.closed = False
 
     def send_append(self, frame: bytes) -> bool:
@@ -84,6 +85,9 @@ class Session:
     def send_flush(self, req_id: ReqId) -> bool:
         self.flushes.append(req_id)
         return True
+
+    def send_unmount(self, req_id: ReqId) -> None:
+        self.unmounts.append(req_id)
 
     def send_feed_request(self, req_id: ReqId, mark: int) -> bool:
         self.feeds.append((req_id, mark))
@@ -220,11 +224,12 @@ async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_
     """Nothing was received meanwhile: with the old place, a later mount would feed everything missed in
     between."""
     host = Host()
-    partition, _ = mounted(host=host)
+    partition, left = mounted(host=host)
     waiter = await in_line(partition)
     used = partition.req_ids.next_seq_num()
     partition.deactivate()
     assert partition.state is MountState.INACTIVE
+    assert left.unmounts == [ReqId(OWN, 1, 0, 0)]
     with pytest.raises(PartitionInactiveError):
         await waiter
     assert partition.req_ids.next_seq_num() == used + 1

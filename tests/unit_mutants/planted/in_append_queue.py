@@ -32,6 +32,22 @@ APPEND_BUGS = (
         "An append that waits for a lock while too few storage nodes answer is left without an answer.",
     ),
     _bug(
+        "unmounted_partition_is_fed_on",
+        "D5",
+        "owned_partition.py",
+        "        self._future.forget(client)\n        self._feeds.forget(client)\n\n    def client_closed",
+        "        self._future.forget(client)\n\n    def client_closed",
+        "A client that has left a partition is sent everything that is committed there.",
+    ),
+    _bug(
+        "unmounted_connection_may_append",
+        "D5",
+        "owned_partition.py",
+        "        self._mounts.remove(client)\n        self._appends.forget(client)\n        self._pending_answers.forget(client)\n        self._future.forget(client)\n        self._feeds.forget(client)\n\n",
+        "        self._feeds.forget(client)\n\n",
+        "A client that has left a partition keeps its place there.",
+    ),
+    _bug(
         "refusal_names_no_server",
         "E7",
         "append_answers.py",
@@ -316,8 +332,8 @@ APPEND_BUGS = (
         "lines_are_forgotten_with_the_session",
         "E1",
         "append.py",
-        "back_in_the_queue([*self._lines.dissolve(), *others])",
-        "back_in_the_queue([*others])",
+        "[*self._lines.dissolve(), *others]",
+        "list(others)",
         "What was put back waits behind appends that wait for its own locks.",
     ),
     _bug(

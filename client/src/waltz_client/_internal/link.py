@@ -19,6 +19,7 @@ from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.messages.client import CloseNotice
 from waltz_protocol.types import Endpoint
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class LinkObserver(Protocol):
     def connect_failed(self, server: Endpoint, reason: str) -> None:
         """It could not be made."""
         ...
+
+
+def close_noticed(channel: Channel, notice: CloseNotice) -> None:
+    """The server's last word on a connection: it is the reason that logs and observers hear of."""
+    channel.close(f"the server closed the connection: {notice.text or 'no reason is given'}")
 
 
 @dataclass(frozen=True, slots=True)

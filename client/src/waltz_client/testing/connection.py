@@ -74,7 +74,7 @@ class LogConnection:
             return
         message = CLIENT.decode(body, channel.version)
         match message:
-            case m.MountRequest() | m.FeedRequest() | m.FlushRequest():
+            case m.MountRequest() | m.FeedRequest() | m.FlushRequest() | m.UnmountRequest():
                 self._stream(message)
             case m.BlockFeedRequest() | m.BlockCredit() | m.BlockFeedEnd():
                 self._blocks(message)
@@ -96,7 +96,7 @@ class LogConnection:
         else:
             answer(self, append.req_id, Verdict.NOT_SERVED)
 
-    def _stream(self, message: m.MountRequest | m.FeedRequest | m.FlushRequest) -> None:
+    def _stream(self, message: m.MountRequest | m.FeedRequest | m.FlushRequest | m.UnmountRequest) -> None:
         partition = self._partition_of(message.req_id.partition_id)
         match message:
             case m.MountRequest() if partition is None:
@@ -107,6 +107,8 @@ class LogConnection:
                 partition.mount_received(self, message)
             case m.FeedRequest() if partition is not None:
                 partition.feed_received(self, message)
+            case m.UnmountRequest() if partition is not None:
+                partition.unmounted(self)
             case m.FlushRequest() if partition is not None:
                 partition.flush_received(self, message)
 

@@ -305,8 +305,12 @@ class LogPartition:
 
     def connection_lost(self, connection: ClientConnection) -> None:
         """What it has sent is still decided; nothing is sent to it."""
-        self._feeds.forget(connection)
         self._block_feeds.forget(connection)
+        self.unmounted(connection)
+
+    def unmounted(self, connection: ClientConnection) -> None:
+        """The connection takes no part any longer."""
+        self._feeds.forget(connection)
         for client_id in [c for c, mount in self._mounts.items() if mount[2] is connection]:
             del self._mounts[client_id]
 

@@ -17,6 +17,7 @@ from protocol_tests.peers import (
     settings,
 )
 from protocol_tests.vectors import CLIENT_HELLO
+from waltz_protocol.aio import channel as channel_module
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.codec import CLIENT
@@ -218,6 +219,55 @@ async def test_keep_alives_carry_the_agreed_version_and_come_from_the_connecting
         if server.channel is not None:
             server.channel.close("done")
         assert await peer.rest() == b""
+
+
+async def test_in_version_5_both_sides_keep_an_idle_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "WATCHED_KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(channel_module, "WATCHED_IDLE_SECONDS", 1.0)
+    server, client = Recorder(), Recorder()
+    five = settings(versions=(4, 5))
+    async with connected(server, client, five, five) as (accepted, channel):
+        await asyncio.sleep(2.5)
+        assert not accepted.closed
+        assert not channel.closed
+    assert server.bodies == client.bodies == []
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_in_version_5_each_side_notices_that_the_other_is_silent(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped: its kernel still acknowledges whatever comes."""
+    monkeypatch.setattr(channel_module, "WATCHED_IDLE_SECONDS", 0.1)
+    five, server, client = settings(versions=(4, 5)), Recorder(), Recorder()
+    async with listening(lambda: server, five) as listener, raw_peer(listener.port) as peer:
+        peer.hello(version)
+        if version == 5:
+            assert await server.until_closed() == "nothing received for 0.1 s"
+        else:
+            await asyncio.sleep(0.3)
+            assert server.reasons == []
+    async with raw_server() as (port, peers):
+        connecting = asyncio.get_running_loop().create_task(connect(Endpoint(HOST, port), five, client, None))
+        (await peers.get()).hello(version)
+        channel = await connecting
+        if version == 5:
+            assert await client.until_closed() == "nothing received for 0.1 s"
+        else:
+            await asyncio.sleep(0.3)
+            assert client.reasons == []
+        channel.abort("done")
+        await channel.wait_closed()
+
+
+async def test_keep_alives_do_not_pile_up_for_a_peer_that_does_not_read() -> None:
+    server, client = Recorder(), Recorder()
+    async with connected(server, client, None, settings(keep_alive_seconds=0.02)) as (_, channel):
+        channel.pause_writing()
+        channel.send(_frame(b"waits"))
+        await asyncio.sleep(0.3)
+        assert channel._queued_bytes == len(_frame(b"waits"))
+        channel.resume_writing()
 
 
 async def test_safety_f2_idle_limits_leave_room_for_a_keep_alive_every_600_seconds() -> None:

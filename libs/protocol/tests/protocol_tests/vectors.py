@@ -138,6 +138,8 @@ CLIENT_VECTORS = [
     _client(f"4C 0005 0000001D  22 {_ID}  00000032 0000000000001000", client.BlockCredit(R, 50, 4096)),
     _client(f"4C 0005 00000011  23 {_ID}", client.BlockFeedEnd(R)),
     _client(f"4C 0005 0000001D  24 {_ID}  00000001 00000004 676F6E65", client.BlockFailure(R, 1, "gone")),
+    _client(f"4C 0005 0000001D  25 {_ID}  00000002 00000004 676F6E65", client.CloseNotice(R, 2, "gone")),
+    _client(f"4C 0005 00000011  26 {_ID}", client.UnmountRequest(R)),
     _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
     _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]

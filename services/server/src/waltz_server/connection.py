@@ -47,13 +47,17 @@ from waltz_protocol.messages.client import (
     BlockFailureCode,
     BlockFeedEnd,
     BlockFeedRequest,
+    CloseCode,
+    CloseNotice,
     FeedRequest,
     FlushRequest,
     HighWaterMarkRequest,
     MountRequest,
     MountState,
     TransactionDataRequest,
+    UnmountRequest,
 )
+from waltz_protocol.types import ReqId
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.append_answers import AppendAnswers
 from waltz_server.partition.append_outcomes import refuse
@@ -121,6 +125,8 @@ class ClientConnection:
         self.pending_bytes = 0
         """Queued while the connection was not writable."""
         self._warned_of_locks = False
+        self._close_code = CloseCode.LEAVING
+        """Of a close without an error: the listener's, unless it is our own."""
         self._channel: Channel | None = None
         self._has_client_id = False
         self._has_seq_num = False
@@ -165,7 +171,16 @@ class ClientConnection:
             log.info(
                 "client connection closed", client=self.client_id, peer=self._channel.peer, reason=reason
             )
+            self._close_code = CloseCode.TOO_MUCH
             self._channel.close(reason)
+
+    def _farewell(self, reason: str, error: Exception | None) -> bytes:
+        code = self._close_code
+        if error is not None:
+            protocol = isinstance(error, ProtocolError)
+            code = CloseCode.PROTOCOL_ERROR if protocol else CloseCode.INTERNAL_ERROR
+        notice = CloseNotice(ReqId(self.client_id, -1, -1, -1), code, reason)
+        return CLIENT.encode(notice, self.version)
 
     def misbehaved(self, what: str) -> None:
         """A line in the log that names the peer."""
@@ -201,6 +216,7 @@ class ClientConnection:
         self.version = channel.version
         if self.version >= FIRST_VERSION:
             self.answers = AppendAnswers(self, asyncio.get_running_loop(), self._registry.address_of)
+            channel.farewell = self._farewell
         self._registry.connection_opened(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
@@ -228,6 +244,9 @@ class ClientConnection:
             self._blocks(body)
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
+        elif kind == UnmountRequest.TYPE and self.answers is not None:
+            channel.charge(MARKER_UNITS)
+            self._unmount(body)
         elif kind == REPEATED_APPEND_TYPE and self.answers is not None:
             repeated, body = split_repeated(_lasting(body))
             return self._large_append(channel, body, repeated)
@@ -369,6 +388,15 @@ class ClientConnection:
             self._registry.hold_mount(self, partition_id, req_id, generation, _mark(body))
         else:
             partition.mount(self, req_id, generation, _mark(body))
+
+    def _unmount(self, body: memoryview) -> None:
+        if len(body) != _FIELDS_OFFSET:
+            raise ProtocolError(f"an unmount request of {len(body)} bytes")
+        partition_id: int = _I32.unpack_from(body, _PARTITION_OFFSET)[0]
+        self._mounted.pop(partition_id, None)
+        partition = self._partitions.get(partition_id)
+        if partition is not None:
+            partition.unmount(self)
 
     def frames_ended(self, channel: Channel) -> None:
         """End of one socket read. Appends were scheduled when they arrived; only the bound is looked at

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz_client._internal.link import close_noticed
 from waltz_client._internal.rpc.block_feed import BLOCKS_SINCE, BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_protocol.aio.channel import Channel
@@ -16,7 +17,7 @@ from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.blocks import FEED_BLOCK, feed_of_block, parse_block
 from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_response
-from waltz_protocol.messages.client import BlockFailure, HighWaterMarkResponse
+from waltz_protocol.messages.client import BlockFailure, CloseNotice, HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
 
 
@@ -80,6 +81,9 @@ class RpcSession:
                 parse_block(body)  # of a feed that has ended meanwhile
             return
         message = CLIENT.decode(body, channel.version)
+        if isinstance(message, CloseNotice):
+            close_noticed(channel, message)
+            return
         req_id = getattr(message, "req_id", None)
         if req_id is None:
             raise ProtocolError(f"unexpected {type(message).__name__} on an RPC connection")

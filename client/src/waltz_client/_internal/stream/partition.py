@@ -167,9 +167,11 @@ class StreamPartition:
         self._begin_mount()
 
     def deactivate(self) -> None:
-        """Take no part any longer: readers end, writers get an error; the server feeds on until its credit is
-        used up."""
+        """Take no part any longer: readers end, writers get an error; a server before version 5 feeds on
+        until its credit is used up."""
         self.window.stopped = True
+        if self.session is not None and (self._mount is not None or self._asked_mounts):
+            self.session.send_unmount(ReqId(self.client_id, self.req_ids.generation, self.partition_id, 0))
         self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None
         self.window.line.fail(PartitionInactiveError(self.partition_id))

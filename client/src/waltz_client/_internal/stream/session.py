@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from waltz_client._internal.link import close_noticed
 from waltz_client.transaction import FeedFields
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
@@ -30,6 +31,7 @@ from waltz_protocol.frames.append_batch import (
 )
 from waltz_protocol.frames.feed import FEED_DATA, FEED_DATA_BODY_BYTES, unpack_feed_data
 from waltz_protocol.messages.client import (
+    CloseNotice,
     FeedData,
     FeedRequest,
     FeedSuspended,
@@ -39,6 +41,7 @@ from waltz_protocol.messages.client import (
     MountRequest,
     MountResponse,
     MountState,
+    UnmountRequest,
 )
 from waltz_protocol.types import Endpoint, ReqId
 
@@ -178,6 +181,12 @@ class StreamSession:
         """Queue a feed request."""
         return self.send_frame(CLIENT.encode(FeedRequest(req_id, high_water_mark), self.version))
 
+    def send_unmount(self, req_id: ReqId) -> None:
+        """Queue an unmount request; before version 5 there is none, and the feed runs until its credit is
+        used up."""
+        if self.version >= UnmountRequest.SINCE:
+            self.send_frame(CLIENT.encode(UnmountRequest(req_id), self.version))
+
     def send_flush(self, req_id: ReqId) -> bool:
         """Queue a flush request naming an append."""
         return self.send_frame(CLIENT.encode(FlushRequest(req_id), self.version))
@@ -212,7 +221,7 @@ class StreamSession:
         if body[0] == APPEND_ANSWERS_TYPE and channel.version >= FIRST_VERSION:
             self._answers(body)
             return
-        self._message(CLIENT.decode(body, channel.version))
+        self._message(channel, CLIENT.decode(body, channel.version))
 
     def _answers(self, body: memoryview) -> None:
         client_id, answers = parse_answers(body)
@@ -221,8 +230,11 @@ class StreamSession:
             if partition is not None and partition.session is self and client_id == partition.client_id:
                 partition.append_answered(answer)
 
-    def _message(self, message: object) -> None:
+    def _message(self, channel: Channel, message: object) -> None:
         match message:
+            case CloseNotice():
+                close_noticed(channel, message)
+                return
             case MountResponse() | FeedSuspended() | FlushResponse() | LockFailure():
                 partition = self._partitions.get(message.req_id.partition_id)
             case FeedData():

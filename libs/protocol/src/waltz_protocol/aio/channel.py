@@ -118,6 +118,11 @@ class ChannelOwner(Protocol):
 
 Part = bytes | bytearray | memoryview
 ACCEPTING_READ_IDLE_SECONDS = 1900.0
+WATCHED = frozenset({(FrameMagic.CLIENT, 5)})
+"""Protocols and versions in which both sides write a keep-alive when they have said nothing for a while, and
+close a connection on which they hear nothing: a peer that is there and does nothing is noticed, too."""
+WATCHED_KEEP_ALIVE_SECONDS = 20.0
+WATCHED_IDLE_SECONDS = 65.0
 MAX_WRITE_BYTES = 1024 * 1024
 """In one turn of the loop: joining and encrypting takes it a millisecond or two. A frame of any size is
 written in pieces."""
@@ -142,6 +147,9 @@ class Channel(Incoming):
         self.peer = "?"
         self.writable = True
         self.close_reason: str | None = None
+        self.farewell: Callable[[str, Exception | None], bytes] | None = None
+        """Makes the last frame of a channel that is closed in order, of the reason and the error behind it;
+        set by a handler whose peer understands it."""
         self._owner = owner
         self._parts: list[bytes | bytearray | memoryview] = []
         self._queued_bytes = 0
@@ -232,8 +240,11 @@ class Channel(Incoming):
             self._behind = bool(rest)
             self._set_writable(self._transport_writable and not rest)
 
-    def close(self, reason: str) -> None:
-        """Write what is queued, then close. `channel_closed` follows in the next loop turn. Idempotent."""
+    def close(self, reason: str, error: Exception | None = None) -> None:
+        """Write what is queued, and the farewell, then close. `channel_closed` follows in the next loop turn.
+        Idempotent. `error`: what has failed, if anything."""
+        if self.farewell is not None and not self.closed:
+            self._queue((self.farewell(reason, error),))
         if not self._begin_close(reason) or self._transport is None:
             return
         if self._parts:
@@ -347,6 +358,12 @@ class Channel(Incoming):
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True
+        if (self.settings.magic, self.version) in WATCHED:
+            self._keep_alive = min(WATCHED_KEEP_ALIVE_SECONDS, self._keep_alive or WATCHED_KEEP_ALIVE_SECONDS)
+            self._read_idle = min(WATCHED_IDLE_SECONDS, self._read_idle or WATCHED_IDLE_SECONDS)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._schedule_timer(self._loop.time())
         if self._owner is not None:
             self._owner.greeted(self)
         self.handler.channel_ready(self)
@@ -368,10 +385,10 @@ class Channel(Incoming):
                 self.warn(f"the connection is closed: {error}")
             else:
                 self._close_error = HandshakeError
-            self.close(str(error))
+            self.close(str(error), error)
         else:
             _log.error("the handler of the connection with %s failed: %r", self.peer, error, exc_info=error)
-            self.close(f"internal error: {type(error).__name__}: {error}")
+            self.close(f"internal error: {type(error).__name__}: {error}", error)
 
     def _set_writable(self, writable: bool) -> None:
         if writable != self.writable:
@@ -451,9 +468,11 @@ class Channel(Incoming):
                 self.abort(gone)
                 return
         if self._keep_alive is not None and now >= self._last_write + self._keep_alive:
-            magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
-            self._queue((keep_alive_frame(magic, version),))
-            self.flush_now()
+            self._last_write = now
+            if not self._parts and self._transport_writable:  # else there is more to say than that
+                magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
+                self._queue((keep_alive_frame(magic, version),))
+                self.flush_now()
         self._schedule_timer(now)
 
 

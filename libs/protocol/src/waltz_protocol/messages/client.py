@@ -396,6 +396,36 @@ class BlockFailureCode(IntEnum):
     WRONG_REQUEST = 4
 
 
+class CloseCode(IntEnum):
+    """Why a server closes a connection. All are worth another connection; `PROTOCOL_ERROR` says that this
+    side has to be mended."""
+
+    PROTOCOL_ERROR = 1
+    LEAVING = 2
+    TOO_MUCH = 3
+    INTERNAL_ERROR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CloseNotice:
+    """The server closes this connection, with a code and a sentence; nothing follows."""
+
+    TYPE: ClassVar[int] = 37
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    code: Int
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class UnmountRequest:
+    """The client takes no part in a partition any longer; it has no answer."""
+
+    TYPE: ClassVar[int] = 38
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+
+
 @dataclass(frozen=True, slots=True)
 class ServerReportRequest:
     """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
@@ -447,6 +477,8 @@ MESSAGES: tuple[type[Message], ...] = (
     BlockCredit,
     BlockFeedEnd,
     BlockFailure,
+    CloseNotice,
+    UnmountRequest,
     ServerReportRequest,
     ServerReportResponse,
 )

@@ -377,6 +377,14 @@ class Partition:
             if len(waiting) < self._settings.max_high_water_mark_waiters:
                 waiting.append(req_id)
 
+    def unmount(self, client: Client) -> None:
+        """UNMOUNT_REQUEST: no mount, feed or flush of this connection is left. What it has appended stays."""
+        self._mounts.remove(client)
+        self._appends.forget(client)
+        self._pending_answers.forget(client)
+        self._future.forget(client)
+        self._feeds.forget(client)
+
     def client_closed(self, client: Client) -> None:
         """The connection has gone. Its queued appends are still processed, as in the reference."""
         if client not in self._clients:
