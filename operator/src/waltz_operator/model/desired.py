@@ -25,6 +25,7 @@ from waltz_operator.api.topology import (
     zookeeper_claims,
     zookeeper_name,
 )
+from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.resources.login import Level
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
@@ -93,6 +94,18 @@ class Desired:
     own_login: bool = False
     """Whether the operator makes the credentials, where there are to be any."""
     authentication: ZooKeeperAuthentication | None = None
+    console: bool = False
+    """Whether there is to be a console."""
+
+    @property
+    def servers_key(self) -> ObjectKey:
+        """The servers' Deployment."""
+        return ObjectKey("Deployment", f"{self.name}-server")
+
+    @property
+    def console_key(self) -> ObjectKey:
+        """The console's Deployment."""
+        return ObjectKey("Deployment", f"{self.name}-console")
 
     @property
     def expected_key(self) -> UUID:
@@ -128,4 +141,5 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         zookeeper_set=zookeeper_name(cluster) if spec.zookeeper.managed is not None else "",
         own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
+        console=spec.console.enabled,
     )
