@@ -2,7 +2,8 @@
 observation.
 
 The states are made up (1,000 partitions with three replicas on 50 nodes, ten servers, a node of which is
-behind), so that the figure is that of the console and not of a cluster: findings, history, pages, HTTP.
+behind; each server with as many clients and contended locks as it lists), so that the figure is that of the
+console and not of a cluster: findings, history, pages, HTTP.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import ClientSession, CookieJar, web
@@ -25,6 +26,8 @@ from waltz_admin.cluster_status import (
     ServerStatus,
     StorageStatus,
 )
+from waltz_admin.latency import Latency
+from waltz_admin.reports import ClientRow, Following, LockRow, PairRow, ServerReport, WaitingRow
 from waltz_client.testing import InProcessLog
 from waltz_cluster.replica_rules import Standing
 from waltz_protocol.types import Endpoint
@@ -38,7 +41,9 @@ PARTITIONS = 1000
 NODES = 50
 SERVERS = 10
 ROUNDS = 40
-PAGES = ("overview", "partitions", "partitions/500", "nodes", "changes", "findings")
+PAGES = ("overview", "partitions", "partitions/500", "nodes", "locks", "clients", "changes", "findings")
+CLIENTS_OF_A_SERVER, LOCKS_OF_A_SERVER = 200, 100
+"""As many as a server lists at most."""
 
 
 def made_up(turn: int) -> ClusterStatus:
@@ -67,14 +72,43 @@ def made_up(turn: int) -> ClusterStatus:
     return ClusterStatus("bench", "key", servers, nodes, tuple(partitions))
 
 
+def made_up_report(server_id: int, server: Endpoint, turn: int) -> ServerReport:
+    """A server with as many clients and contended locks as it lists, each a little further."""
+    clients = tuple(
+        ClientRow(
+            server, number, f"10.0.{server_id}.{number}:4711", 5, 64, 100, "0-99", 100, number + turn,
+            tuple(Following(one, 1_000_000 + turn, number, "catching up") for one in range(8)),
+        )
+        for number in range(CLIENTS_OF_A_SERVER)
+    )  # fmt: skip
+    numbers = range(LOCKS_OF_A_SERVER)
+    return ServerReport(
+        server_id, server, "", clients, CLIENTS_OF_A_SERVER, 0, 1000 * turn,
+        tuple(LockRow(one, one * 7919, 10 * turn + one, one, 0, 1_000_000, 1, 2) for one in numbers),
+        tuple(PairRow(one, one * 7919, 1, 2, turn + one, 0) for one in numbers),
+        tuple(WaitingRow(one, one * 7919, 1, (2, 3, 4), 3) for one in numbers),
+        Latency((0.001, 0.01, 1.0), (turn, 2 * turn, 3 * turn), 3 * turn),
+        dict.fromkeys(range(server_id, PARTITIONS, SERVERS), (turn, turn * 0.004)),
+    )  # fmt: skip
+
+
+def _reports(turn: int) -> list[ServerReport]:
+    return [made_up_report(one, Endpoint(f"server-{one}.example", 8000), turn) for one in range(SERVERS)]
+
+
 class _States:
-    """Hands out prepared states in turn."""
+    """Hands out prepared states and reports in turn."""
 
     def __init__(self) -> None:
         self._states = itertools.cycle([made_up(turn) for turn in range(8)])
+        self._reports = itertools.cycle([_reports(turn) for turn in range(8)])
 
     async def observe(self) -> ClusterStatus:
         return next(self._states)
+
+    async def report(self, servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
+        """Whatever parts are asked for."""
+        return next(self._reports)
 
 
 @asynccontextmanager
@@ -82,12 +116,14 @@ async def _console() -> AsyncIterator[tuple[ClientSession, Collector]]:
     """A console on a port of its own, and a session of it."""
     settings = ConsoleSettings(new_token(), interval_seconds=0.01)
     loop = asyncio.get_running_loop()
+    states = _States()
     collector = Collector(
-        _States().observe,
+        states.observe,
         interval_seconds=settings.interval_seconds,
         clock=loop.time,
         wall_clock=time.time,
         work_clock=lambda: 0.0,
+        report=states.report,
     )
     reader = RecordReader(InProcessLog(num_partitions=1).client)
     console = Console(settings, collector, reader, Sessions(settings.token, loop.time))

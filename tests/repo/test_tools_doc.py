@@ -157,7 +157,7 @@ def test_a_row_is_true(row: Row) -> None:
     assert spellings <= said, f"no test of the row says {sorted(spellings - said)}"
 
 
-PASSES_ON = {"k8s shell"}
+PASSES_ON = {"k8s shell", "k8s console"}
 """Prints what the command prints that it runs."""
 
 

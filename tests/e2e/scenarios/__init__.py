@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.e2e.scenarios import (
     attacks,
     command,
+    console,
     deletion,
     examples,
     failures,
@@ -53,6 +54,7 @@ ALL = (
     Scenario("partitions of a hot server move", moves.hot_server, long=True),
     Scenario("examples are applied", examples.apply_all, written=False, disturbed=False, beside=True),
     Scenario("waltz k8s shows it", command.look, disturbed=False),
+    Scenario("a console is added", console.add, disturbed=False),
     Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),
     Scenario("planned storage restart", rolling.restart_storage),
     Scenario("planned server restart", rolling.restart_servers),

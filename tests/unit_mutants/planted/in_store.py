@@ -435,4 +435,29 @@ STORE_BUGS = (
         "        return self.frames[bisect_right(self.frames, txid + 1, key=lambda frame: frame.first) - 1]\n",
         "A replica whose position is the last record of a frame is given the one after it.",
     ),
+    # ---- whether a storage node is reached
+    _bug(
+        "who_asks_about_connectivity_waits_for_the_back_off",
+        "D7",
+        "replica_connection.py",
+        "            if self._backs_off(name):\n                return False\n",
+        "",
+        "A tool or a page shows a server as one that does not answer while a storage node is away.",
+    ),
+    _bug(
+        "a_connected_node_backs_off",
+        "D7",
+        "replica_connection.py",
+        "        if node is None or (node.link is not None and not node.link.closed):\n",
+        "        if node is None:\n",
+        "A storage node that came back is shown as not reached.",
+    ),
+    _bug(
+        "a_node_that_failed_backs_off_forever",
+        "D7",
+        "replica_connection.py",
+        "        return node.not_before > asyncio.get_running_loop().time()\n",
+        '        return node.not_before > float("-inf")\n',
+        "The same, for as long as nobody else asks for it.",
+    ),
 )

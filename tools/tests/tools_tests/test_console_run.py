@@ -66,6 +66,25 @@ async def test_with_tls_and_without_a_zookeeper(config: Path, pems: dict[str, st
                 assert answer.status == 200
 
 
+async def test_a_certificate_that_is_renewed_is_shown_to_the_next_connection(
+    config: Path, pems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waltz_protocol.aio.following.COMPARE_SECONDS", 0.0)
+    settings = ConsoleSettings(new_token(), port=0, certificate=pems["certificate"], key=pems["key"])
+
+    async def shown(port: int) -> bytes:
+        return (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))).encode()
+
+    async with serving(config, settings) as bound:
+        before = Path(pems["certificate"]).read_bytes()
+        assert await shown(bound.port) == before
+        now = time.time()
+        pair = issue(make_authority("another", now, HOUR), "console", ["127.0.0.1"], now, HOUR)
+        Path(pems["key"]).write_bytes(pair.key)
+        Path(pems["certificate"]).write_bytes(pair.certificate)
+        assert await shown(bound.port) == pair.certificate != before
+
+
 async def test_what_keeps_it_from_listening_is_one_sentence(config: Path, pems: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = ConsoleSettings(new_token(), port=taken.getsockname()[1])

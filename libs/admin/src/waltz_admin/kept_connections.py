@@ -39,6 +39,9 @@ class KeptConnections:
         for endpoint in [one for one in self._open if one not in endpoints]:
             self._open.pop(endpoint).end()
 
-    def close(self) -> None:
-        """End all."""
+    async def close(self) -> None:
+        """End all, and wait until they are gone."""
+        ended = list(self._open.values())
         self.keep(set())
+        for connection in ended:
+            await connection.wait_closed()

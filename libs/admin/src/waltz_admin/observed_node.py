@@ -171,11 +171,12 @@ class ObservedNode:
         self._records[number] = _Record(copy.session_id, copy.low_water_mark, shows, again_at)
         return ReplicaAnswer(copy.session_id, available, shows)
 
-    def close(self) -> None:
-        """End the connection; harmless when there is none."""
+    def close(self) -> StorageAdminConnection | None:
+        """End the connection, which is returned; harmless when there is none."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        return connection
 
 
 def _settled(record: _Record, copy: NodePartition, now: float) -> bool:

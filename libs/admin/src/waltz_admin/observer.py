@@ -90,9 +90,11 @@ class ClusterObserver:
             if port is None or admin_endpoint(node, port) != known.endpoint:
                 self._nodes.pop(node).close()
 
-    def close(self) -> None:
-        """End all connections; watches end with the session of the store."""
-        self._servers.close()
-        for node in self._nodes.values():
-            node.close()
+    async def close(self) -> None:
+        """End all connections, and wait until they are gone; watches end with the session of the store."""
+        ended = [node.close() for node in self._nodes.values()]
         self._nodes.clear()
+        await self._servers.close()
+        for connection in ended:
+            if connection is not None:
+                await connection.wait_closed()

@@ -94,9 +94,8 @@ class ServerAdminConnection(AdminRequests):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._channel is not None:
-            self._channel.close("done")
-            await self._channel.wait_closed()
+        self.end()
+        await self.wait_closed()
 
     @property
     def closed(self) -> bool:
@@ -107,6 +106,11 @@ class ServerAdminConnection(AdminRequests):
         """Close without waiting for the peer; harmless when it is closed."""
         if self._channel is not None:
             self._channel.close("done")
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection that was ended is gone."""
+        if self._channel is not None:
+            await self._channel.wait_closed()
 
     @property
     def certificate(self) -> ShownCertificate | None:

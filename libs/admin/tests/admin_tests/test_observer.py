@@ -123,7 +123,7 @@ async def running(*, reports: bool) -> AsyncIterator[World]:
         try:
             yield world
         finally:
-            observer.close()
+            await observer.close()
 
 
 @pytest.fixture(params=[NEW, OLD], ids=["reports", "without reports"])

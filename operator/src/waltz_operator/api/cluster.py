@@ -15,6 +15,7 @@ from pydantic import Field
 from waltz_operator.api.admission import EITHER_COPIES, IMAGES, ZOOKEEPER_SECRET, ZOOKEEPER_TLS
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET, Console
 from waltz_operator.api.metadata import ObjectMeta
 from waltz_operator.api.parts import CopyJobs, Storage, ZooKeeper
 from waltz_operator.api.security import Monitoring, NetworkPolicy, Tls
@@ -61,7 +62,7 @@ class Images(Model):
 
     registry: str | None = Field(
         default=None,
-        description="What comes before the names waltz-server, waltz-storage and waltz-zookeeper of the images that follow "
+        description="What comes before the names waltz-server, waltz-storage, waltz-zookeeper and waltz-tools of the images that follow "
         "from version. Default: as the operator is set up, else nothing.",
         pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9._:/]*[a-zA-Z0-9])?$",
         max_length=400,
@@ -81,6 +82,12 @@ class Images(Model):
     zookeeper: str | None = Field(
         default=None,
         description="Image of the managed ZooKeeper. Default: that of version.",
+        min_length=1,
+        max_length=512,
+    )
+    console: str | None = Field(
+        default=None,
+        description="Image of the console, which is that of the tools. Default: that of version.",
         min_length=1,
         max_length=512,
     )
@@ -147,7 +154,9 @@ class WaltzClusterSpec(Model):
     """The desired cluster."""
 
     model_config = Model.model_config | {
-        "json_schema_extra": rules(EITHER_COPIES, IMAGES, ZOOKEEPER_TLS, ZOOKEEPER_SECRET, _NOT_TO_ONE)
+        "json_schema_extra": rules(
+            EITHER_COPIES, IMAGES, CONSOLE_IMAGE, ZOOKEEPER_TLS, ZOOKEEPER_SECRET, CONSOLE_SECRET, _NOT_TO_ONE
+        )
     }
 
     version: str | None = Field(
@@ -179,6 +188,10 @@ class WaltzClusterSpec(Model):
     servers: Servers = Field(default_factory=Servers, description="The servers.")
     copy_jobs: CopyJobs = Field(
         default_factory=CopyJobs, description="The pods that copy partitions during a migration."
+    )
+    console: Console = Field(
+        default_factory=Console,
+        description="A web application that shows the cluster. Default: there is none.",
     )
     tls: Tls = Field(default_factory=Tls, description="Encryption and certificates of all connections.")
     restarts: Restarts = Field(

@@ -253,6 +253,15 @@ class ServersStatus(StatusModel):
     )
 
 
+class ConsoleStatus(StatusModel):
+    """The console. Nothing else depends on it."""
+
+    ready: bool = Field(default=False, description="Whether it listens.")
+    address: str = Field(default="", description="URL of its Service, within the Kubernetes cluster.")
+    token_secret: str = Field(default="", description="Secret whose key token has the token for its login.")
+    message: str = Field(default="", description="Why it does not run, for a person.")
+
+
 class WaltzClusterStatus(StatusModel):
     """What the operator saw last."""
 
@@ -296,6 +305,7 @@ class WaltzClusterStatus(StatusModel):
         default_factory=ZooKeeperStatus, description="Who may use the managed ZooKeeper, and copies of it."
     )
     servers: ServersStatus = Field(default_factory=ServersStatus, description="The servers.")
+    console: ConsoleStatus | None = Field(default=None, description="The console. Default: there is none.")
     endpoints: Endpoints = Field(default_factory=Endpoints, description="What clients need to know.")
     certificates: Annotated[tuple[RoleCertificate, ...], Field(json_schema_extra=list_map("role"))] = Field(
         default=(), description="The certificates in use, by role.", max_length=8

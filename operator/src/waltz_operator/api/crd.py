@@ -54,6 +54,7 @@ _CLUSTER_COLUMNS = (
     Column("Operation", "string", ".status.operation.kind", "What the operator is at.", wide=True),
     Column("Step", "string", ".status.operation.step", "The step that is due or under way.", wide=True),
     Column("Worst lag", "integer", ".status.partitions.worstLag", "Transactions behind.", wide=True),
+    Column("Console", "boolean", ".status.console.ready", "Whether the console listens.", wide=True),
     Column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
 )
 _MIGRATION_COLUMNS = (

@@ -60,6 +60,11 @@ class TlsSecrets(Model):
         description="Secret of the managed ZooKeeper, with zookeeper.managed.tls; covers the names of its pods, and has key and "
         "certificate in one file besides, tls-combined.pem. Default: none.",
     )
+    console: ResourceName | None = Field(
+        default=None,
+        description="Secret of the console: it serves HTTPS with it, and connects to servers, storage nodes and ZooKeeper. "
+        "Default: none.",
+    )
 
 
 PeerNames = Annotated[

@@ -18,6 +18,7 @@ STORAGE_ADMIN_PORT = 55281
 STORAGE_HTTP_PORT = 55282
 SERVER_PORT = 55180
 SERVER_HTTP_PORT = 55181
+CONSOLE_PORT = 8090
 ZOOKEEPER_PORT = 2181
 ZOOKEEPER_TLS_PORT = 2281
 ZOOKEEPER_PEER_PORT = 2888
@@ -159,6 +160,16 @@ def zookeeper_name(cluster: WaltzCluster) -> str:
 def zookeeper_secret(cluster: WaltzCluster) -> str:
     """Secret with the credentials for the managed ZooKeeper."""
     return f"{zookeeper_name(cluster)}-auth"
+
+
+def console_name(cluster: WaltzCluster) -> str:
+    """Deployment, Service and ConfigMap of the console."""
+    return f"{cluster.metadata.name}-console"
+
+
+def console_secret(cluster: WaltzCluster) -> str:
+    """Secret with the token of the console."""
+    return f"{console_name(cluster)}-token"
 
 
 def export_secret(cluster: WaltzCluster) -> str:
@@ -315,6 +326,10 @@ def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
                 "zookeeper", secret("zookeeper"), f"{name}-zookeeper", (peer, *names, *service), combined=True
             ),
         )
+    if cluster.spec.console.enabled:
+        service = _with_zone(f"{console_name(cluster)}.{namespace}.svc")
+        names = (console_peer(cluster), *service, "localhost", *cluster.spec.console.hosts)
+        roles += (TlsRole("console", secret("console"), f"{name}-console", names, ("127.0.0.1", "::1")),)
     if from_person is not None:
         return roles
     return (
@@ -336,6 +351,11 @@ def server_peer(cluster: WaltzCluster) -> str:
 def operator_peer(cluster: WaltzCluster) -> str:
     """Name in the certificate of the operator, its jobs and tools."""
     return f"{cluster.metadata.name}-operator.{cluster.metadata.namespace}"
+
+
+def console_peer(cluster: WaltzCluster) -> str:
+    """Name in the certificate of the console."""
+    return f"{cluster.metadata.name}-console.{cluster.metadata.namespace}"
 
 
 def _with_zone(name: str) -> tuple[str, ...]:

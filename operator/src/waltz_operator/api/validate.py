@@ -16,6 +16,7 @@ from waltz_operator.api import admission, journal
 from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
+from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
 from waltz_operator.api.migration import WaltzMigrationSpec
 from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication, ZooKeeperTls
 from waltz_operator.api.security import ClientAuthentication, TlsMode
@@ -61,9 +62,11 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
         *_check_groups(spec),
         *_check_journal(spec),
         *_check_tls(spec),
+        *_check_console(spec),
         *check_pod_template("spec.storage.podTemplate", spec.storage.pod_template),
         *check_pod_template("spec.servers.podTemplate", spec.servers.pod_template),
         *check_pod_template("spec.copyJobs.podTemplate", spec.copy_jobs.pod_template),
+        *check_pod_template("spec.console.podTemplate", spec.console.pod_template),
         *(
             Problem(f"spec.storage.config[{key}]", text)
             for key, text in check_config("storage", spec.storage.config)
@@ -183,6 +186,15 @@ def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
         yield _problem("spec.tls", admission.PEERS_NEED_CERTIFICATES)
     if tls.mode is TlsMode.SELF_SIGNED and tls.authority_lifetime_hours <= tls.certificate_lifetime_hours:
         yield _problem("spec.tls", admission.AUTHORITY_LIFETIME)
+
+
+def _check_console(spec: WaltzClusterSpec) -> Iterable[Problem]:
+    if not spec.console.enabled:
+        return
+    if spec.version is None and spec.images.console is None:
+        yield _problem("spec", CONSOLE_IMAGE)
+    if spec.tls.secrets is not None and spec.tls.secrets.console is None:
+        yield _problem("spec", CONSOLE_SECRET)
 
 
 def check_pod_template(path: str, template: PodTemplate) -> Iterable[Problem]:

@@ -29,6 +29,7 @@ from waltz_operator.api.topology import (
     zookeeper_claims,
     zookeeper_name,
 )
+from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.resources.login import Level
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
@@ -132,6 +133,18 @@ class Desired:
     """What the journal takes of each node's data volume; 0 where it takes nothing of it."""
     balance: BalanceLimits | None = None
     """None: servers keep what they have."""
+    console: bool = False
+    """Whether there is to be a console."""
+
+    @property
+    def servers_key(self) -> ObjectKey:
+        """The servers' Deployment."""
+        return ObjectKey("Deployment", f"{self.name}-server")
+
+    @property
+    def console_key(self) -> ObjectKey:
+        """The console's Deployment."""
+        return ObjectKey("Deployment", f"{self.name}-console")
 
     @property
     def expected_key(self) -> UUID:
@@ -169,6 +182,7 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
         journal_bytes=spec.storage.journal.shared_bytes if spec.storage.journal is not None else 0,
         balance=_limits(spec.servers.rebalance),
+        console=spec.console.enabled,
     )
 
 

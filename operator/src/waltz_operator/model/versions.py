@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.model.snapshot import KubeView, PodView, Unknown
+from waltz_operator.resources.common import CONSOLE
 from waltz_operator.resources.images import NAMES, given
 from waltz_protocol import __version__
 
@@ -84,8 +85,9 @@ def refusal(wanted: Version, running: Iterable[Version], own: Version) -> str:
 
 
 def governed(cluster: WaltzCluster) -> frozenset[str]:
-    """Components whose image follows from the version."""
-    return frozenset(role for role in NAMES if given(cluster.spec.images, role) is None)
+    """Components whose image follows from the version. A console of another release shows the cluster as
+    well, and holds up none."""
+    return frozenset(role for role in NAMES if role != CONSOLE and given(cluster.spec.images, role) is None)
 
 
 def running(pods: Iterable[PodView], components: frozenset[str]) -> list[Version]:

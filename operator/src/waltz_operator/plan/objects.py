@@ -22,6 +22,7 @@ from waltz_operator.model.snapshot import (
     TreeView,
 )
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.console import switch_off
 from waltz_operator.plan.diff import difference, surplus
 from waltz_operator.plan.placement import copies_in, group_names
 
@@ -36,19 +37,22 @@ def apply_objects(
 ) -> None:
     """All objects that differ and whose time has come, but those that are `held` back; then those that are
     no longer rendered."""
-    storage = {name for node in facts.desired.nodes for name in (node.statefulset, *node.claims)}
+    needs_tree = {facts.desired.console_key}
+    for node in facts.desired.nodes:
+        needs_tree.add(ObjectKey("StatefulSet", node.statefulset))
+        needs_tree |= {ObjectKey("PersistentVolumeClaim", claim) for claim in node.claims}
     for wanted in objects:
         one = wanted
         live = kube.objects.get(one.key)
-        if one.key.kind == "Deployment" and live is not None and _servers_wait(facts, kube):
+        if _is_servers(facts, one) and live is not None and _servers_wait(facts, kube):
             one = keeping_template(one, live.body or {})
         why = difference(one, live)
         if not why or one.key in held or _cannot_grow(kube, one, decision):
             continue
-        if one.key.kind in ("StatefulSet", "PersistentVolumeClaim") and one.key.name in storage:
+        if one.key in needs_tree:
             if facts.memory.cluster_key is None:
                 continue
-        elif one.key.kind == "Deployment" and not _servers_may(facts, kube, one, storage_busy, decision):
+        elif _is_servers(facts, one) and not _servers_may(facts, kube, one, storage_busy, decision):
             continue
         decision.actions.append(ApplyObject(one.key, one.body, why, live.uid if live is not None else ""))
         decision.soon()
@@ -57,6 +61,7 @@ def apply_objects(
             continue
         decision.actions.append(DeleteObject(key, view.uid, "it is no longer in the specification"))
         decision.soon()
+    switch_off(facts, kube, decision)
 
 
 def stop_servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered], decision: Decision) -> None:
@@ -67,7 +72,7 @@ def stop_servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered], deci
         return
     for one in objects:
         live = kube.objects.get(one.key)
-        if one.key.kind != "Deployment" or live is None or (one.body.get("spec") or {}).get("replicas") != 0:
+        if not _is_servers(facts, one) or live is None or (one.body.get("spec") or {}).get("replicas") != 0:
             continue
         why = difference(one, live)
         if why:
@@ -89,6 +94,10 @@ def _cannot_grow(kube: KubeView, one: Rendered, decision: Decision) -> bool:
         f"{claim.storage_class} does not allow it"
     )
     return True
+
+
+def _is_servers(facts: Facts, one: Rendered) -> bool:
+    return one.key == facts.desired.servers_key
 
 
 def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool, decision: Decision) -> bool:

@@ -35,7 +35,7 @@ def outstanding(facts: Facts, kube: KubeView, objects: Sequence[Rendered]) -> li
         storage.append(Outstanding(one.node.pod, "storage", one.text, _window(facts, one.pod) or blocked))
     servers = [
         Outstanding(name, "server", "its pod template has changed", _window(facts, pod))
-        for name, pod in _servers(kube, objects)
+        for name, pod in _servers(facts, kube, objects)
     ]
     parts = [zookeeper, servers, storage] if facts.version.down else [zookeeper, storage, servers]
     found: list[Outstanding] = []
@@ -49,8 +49,8 @@ def _window(facts: Facts, pod: PodView) -> str:
     return "" if pod.stuck else facts.restarts_wait
 
 
-def _servers(kube: KubeView, objects: Sequence[Rendered]) -> list[tuple[str, PodView]]:
-    wanted = next((one.template_hash for one in objects if one.key.kind == "Deployment"), "")
+def _servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered]) -> list[tuple[str, PodView]]:
+    wanted = next((one.template_hash for one in objects if one.key == facts.desired.servers_key), "")
     return [
         (name, pod)
         for name, pod in sorted(kube.pods.items())

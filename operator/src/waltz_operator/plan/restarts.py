@@ -74,9 +74,9 @@ def _to_come(facts: Facts, node: NodeIdentity) -> bool:
     return isinstance(answer, Allowed) or not stands_still(facts, answer.blocked)
 
 
-def servers_done(kube: KubeView, objects: Sequence[Rendered]) -> bool:
+def servers_done(facts: Facts, kube: KubeView, objects: Sequence[Rendered]) -> bool:
     """Whether all servers are of the wanted template, or there are none."""
-    found = [one for one in objects if one.key.kind == "Deployment"]
+    found = [one for one in objects if one.key == facts.desired.servers_key]
     if not found or kube.deployment is None:
         return True
     return kube.deployment.calm and kube.deployment.template_hash == found[0].template_hash
@@ -90,7 +90,7 @@ def restart_next(
     for one in restarts:
         if facts.restarts_wait and not one.pod.stuck:
             continue
-        if facts.version.down and not one.pod.stuck and not servers_done(kube, objects):
+        if facts.version.down and not one.pod.stuck and not servers_done(facts, kube, objects):
             first = "on the way to an earlier release the servers come first"
             decision.block(Blocked(f"restart of {one.node.pod}", Reason.SERVERS_FIRST, first))
             return

@@ -51,7 +51,7 @@ def _servers_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
     if kube.deployment is not None:
         decision.step = "servers"
         if not kube.deployment.deleting:
-            key = ObjectKey("Deployment", f"{facts.desired.name}-server")
+            key = facts.desired.servers_key
             decision.take(DeleteObject(key, kube.deployment.uid, "the cluster is being deleted"))
         return True
     if any(pod.component == "server" for pod in kube.pods.values()):

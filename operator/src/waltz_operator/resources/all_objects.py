@@ -11,6 +11,7 @@ from waltz_operator.api.topology import groups, storage_nodes, zookeeper_claims
 from waltz_operator.api.validate import Problem
 from waltz_operator.resources.certificates import cert_manager_certificates
 from waltz_operator.resources.claims import impossible_claim
+from waltz_operator.resources.console import console_objects
 from waltz_operator.resources.inputs import RenderInputs
 from waltz_operator.resources.monitoring import monitors
 from waltz_operator.resources.network import network_policies
@@ -21,7 +22,7 @@ from waltz_operator.resources.zookeeper import zookeeper_objects
 
 def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mapping[str, Any], ...]:
     """For server-side apply: policies and certificates first, then ZooKeeper, storage nodes, servers,
-    monitors.
+    the console, monitors.
 
     The specification must be a valid one (`waltz_operator.api.validate`). Nodes that have left it are not
     here.
@@ -32,6 +33,7 @@ def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mappin
         *zookeeper_objects(cluster, inputs),
         *storage_objects(cluster, inputs),
         *server_objects(cluster, inputs),
+        *console_objects(cluster, inputs),
         *monitors(cluster),
     )
     return tuple(json.loads(json.dumps(made)) for made in objects)  # nothing shared between two places

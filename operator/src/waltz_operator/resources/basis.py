@@ -12,10 +12,10 @@ from waltz_operator.api.base import Model
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
 from waltz_operator.api.parts import StorageGroup
-from waltz_operator.api.security import ClientAuthentication
-from waltz_operator.api.topology import server_name, storage_name, zookeeper_tls
+from waltz_operator.api.security import ClientAuthentication, TlsMode
+from waltz_operator.api.topology import console_name, server_name, storage_name, zookeeper_tls
 from waltz_operator.resources.addresses import listen_address
-from waltz_operator.resources.common import SERVER, STORAGE, ZOOKEEPER
+from waltz_operator.resources.common import CONSOLE, SERVER, STORAGE, ZOOKEEPER
 from waltz_operator.resources.config import common_keys
 from waltz_operator.resources.images import given
 from waltz_operator.resources.inputs import Obj, RenderInputs
@@ -69,7 +69,14 @@ def storage_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
         "peers": _plain(cluster.spec.tls.allowed_peers, "storage", "admin"),
         "config": dict(cluster.spec.storage.config),
         **({} if journal is None else {"journal": journal.keys}),
+        **_console(cluster),
     }
+
+
+def _console(cluster: WaltzCluster) -> Obj:
+    """Whether a port takes the certificate of the console, where it names those that it takes."""
+    enabled = cluster.spec.console.enabled and cluster.spec.tls.mode is not TlsMode.DISABLED
+    return {"console": True} if enabled and cluster.spec.tls.mode is not TlsMode.SECRET else {}
 
 
 def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup) -> Obj:
@@ -100,6 +107,7 @@ def server_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
         "listener": _plain(spec.servers.external_listener),
         "outside": spec.servers.external_listener is not None,
         "config": dict(spec.servers.config),
+        **(_console(cluster) if verifies and spec.tls.allowed_peers.server is not None else {}),
     }
 
 
@@ -116,6 +124,30 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
         "drain": servers.drain_seconds,
         "template": _plain(servers.pod_template),
         "restart": cluster.metadata.annotations.get(RESTART_SERVER, ""),
+    }
+
+
+def console_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    """Of the configuration file of the console."""
+    return {
+        "common": common_keys(cluster, inputs.zookeeper_members, inputs.login),
+        "tls": _plain(cluster.spec.tls, "mode"),
+    }
+
+
+def console_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    """Of the pod of the console."""
+    wanted = cluster.spec.console
+    return {
+        **_images(cluster, inputs, CONSOLE),
+        **_listening(inputs, console_name(cluster)),
+        "file": console_config_basis(cluster, inputs),
+        "secrets": _plain(cluster.spec.tls.secrets, "console"),
+        "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
+        **_authorities(inputs, "console"),
+        "wanted": _plain(wanted, "show_data", "hosts"),
+        "resources": wanted.resources.model_dump(mode="json"),
+        "template": _plain(wanted.pod_template),
     }
 
 

@@ -21,6 +21,7 @@ from waltz_operator.resources.images import pull_secrets
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 STORAGE, SERVER, ZOOKEEPER, MIGRATION = "storage", "server", "zookeeper", "migration"
+CONSOLE = "console"
 
 USER_ID = 65532
 """The user in all our images."""

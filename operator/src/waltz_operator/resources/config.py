@@ -17,6 +17,7 @@ from waltz_operator.api.topology import (
     STORAGE_PORT,
     cluster_root,
     connect_string,
+    console_peer,
     operator_peer,
     server_domain,
     server_peer,
@@ -30,6 +31,7 @@ from waltz_operator.resources.login import Level, login_of
 Keys = dict[str, object]
 STORAGE_FILE = "waltz-storage.yml"
 SERVER_FILE = "waltz-server.yml"
+CONSOLE_FILE = "waltz-console.yml"
 DATA_DIRECTORY = "/var/lib/waltz"
 
 
@@ -69,7 +71,9 @@ def storage_keys(
         "storage.log.json": True,
         **_tls(cluster, "storage.ssl", verifies=True),
         **_allowed(cluster, "storage.ssl.allowedPeers", cluster.spec.tls.allowed_peers.storage, servers=True),
-        **_allowed(cluster, "storage.admin.ssl.allowedPeers", cluster.spec.tls.allowed_peers.admin),
+        **_allowed(
+            cluster, "storage.admin.ssl.allowedPeers", cluster.spec.tls.allowed_peers.admin, console=True
+        ),
         **({} if journal is None else journal.keys),
         **cluster.spec.storage.config,
     }
@@ -94,7 +98,9 @@ def server_keys(
         **_tls(cluster, "storage.ssl", verifies=True),
     }
     if tls.allowed_peers.server is not None and verifies:
-        keys |= _allowed(cluster, "server.ssl.allowedPeers", tls.allowed_peers.server, servers=True)
+        keys |= _allowed(
+            cluster, "server.ssl.allowedPeers", tls.allowed_peers.server, servers=True, console=True
+        )
     if listener is not None:
         keys["server.advertised.host"] = (
             f"{{dashed-address}}.{listener.domain}" if listener.domain else "{address}"
@@ -102,6 +108,15 @@ def server_keys(
         if listener.address is AdvertisedAddress.HOST_IP:
             keys["server.advertised.port"] = listener.host_port
     return {**keys, **cluster.spec.servers.config}
+
+
+def console_keys(cluster: WaltzCluster, members: int | None = None, level: Level = Level.NONE) -> Keys:
+    """Configuration of the console: that of the tools and of a client."""
+    return {
+        **common_keys(cluster, members, level),
+        **_tls(cluster, "ssl", verifies=True),
+        **_tls(cluster, "client.ssl", verifies=True),
+    }
 
 
 def _tls(cluster: WaltzCluster, prefix: str, *, verifies: bool) -> Keys:
@@ -115,7 +130,12 @@ def _tls(cluster: WaltzCluster, prefix: str, *, verifies: bool) -> Keys:
 
 
 def _allowed(
-    cluster: WaltzCluster, key: str, named: tuple[str, ...] | None, *, servers: bool = False
+    cluster: WaltzCluster,
+    key: str,
+    named: tuple[str, ...] | None,
+    *,
+    servers: bool = False,
+    console: bool = False,
 ) -> Keys:
     """Who may connect to a port. The cluster's own names are always among them where we know them."""
     tls = cluster.spec.tls
@@ -124,6 +144,8 @@ def _allowed(
     own: tuple[str, ...] = ()
     if tls.mode is not TlsMode.SECRET:
         own = (*((server_peer(cluster),) if servers else ()), operator_peer(cluster))
+        if console and cluster.spec.console.enabled:
+            own = (*own, console_peer(cluster))
     names = list(dict.fromkeys((*own, *(named or ()))))
     return {key: names} if names else {}
 

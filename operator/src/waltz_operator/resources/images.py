@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 from waltz_operator.api.cluster import Images, WaltzCluster
 
-NAMES = {"server": "waltz-server", "storage": "waltz-storage", "zookeeper": "waltz-zookeeper"}
+NAMES = {
+    "server": "waltz-server",
+    "storage": "waltz-storage",
+    "zookeeper": "waltz-zookeeper",
+    "console": "waltz-tools",
+}
 """By component."""
 
 

@@ -9,6 +9,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import LABEL_CLIENT, ZOOKEEPER_ACCESS
 from waltz_operator.api.security import ClientPeer, Egress, ZooKeeperAccess
 from waltz_operator.api.topology import (
+    CONSOLE_PORT,
     SERVER_HTTP_PORT,
     SERVER_PORT,
     STORAGE_ADMIN_PORT,
@@ -16,13 +17,14 @@ from waltz_operator.api.topology import (
     STORAGE_PORT,
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
+    console_name,
     server_name,
     storage_name,
     storage_nodes,
     zookeeper_name,
     zookeeper_port,
 )
-from waltz_operator.resources.common import MIGRATION, SERVER, STORAGE, ZOOKEEPER, make, selector
+from waltz_operator.resources.common import CONSOLE, MIGRATION, SERVER, STORAGE, ZOOKEEPER, make, selector
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 OPERATOR_LABELS = {"app.kubernetes.io/name": "waltz-operator"}
@@ -39,6 +41,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     operator = _operator(inputs)
     clients, metrics = _peers(policy.clients), _peers(policy.metrics) or _anyone_here()
     copies, servers = _own(cluster, MIGRATION), _own(cluster, SERVER)
+    console = [_own(cluster, CONSOLE)] if cluster.spec.console.enabled else []
     found = [
         _policy(
             cluster,
@@ -46,7 +49,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
             storage_name(cluster),
             [
                 _rule([servers, copies, operator], STORAGE_PORT),
-                _rule([copies, operator], STORAGE_ADMIN_PORT),
+                _rule([copies, *console, operator], STORAGE_ADMIN_PORT),
                 _rule([*metrics, operator], STORAGE_HTTP_PORT),
             ],
             [_to_zookeeper(cluster)],
@@ -56,16 +59,30 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
             SERVER,
             server_name(cluster),
             [
-                _rule([*clients, servers, operator] if clients else [], SERVER_PORT),
+                _rule([*clients, *console, servers, operator] if clients else [], SERVER_PORT),
                 _rule([*metrics, operator], SERVER_HTTP_PORT),
             ],
             [_to_zookeeper(cluster), *_to_storage(cluster), _to([servers], SERVER_PORT)],
         ),
     ]
+    if console:
+        found.append(
+            _policy(
+                cluster,
+                CONSOLE,
+                console_name(cluster),
+                [_rule([*clients, operator] if clients else [], CONSOLE_PORT)],
+                [
+                    _to_zookeeper(cluster),
+                    *_to_storage(cluster, admin=True),
+                    _to([servers], SERVER_PORT),
+                ],
+            )
+        )
     if cluster.spec.zookeeper.managed is not None:
         access = _zookeeper_access(cluster, inputs)
         open_to_all = access is ZooKeeperAccess.OPEN and not clients
-        own = [_own(cluster, component) for component in (STORAGE, SERVER, ZOOKEEPER, MIGRATION)]
+        own = [_own(cluster, component) for component in (STORAGE, SERVER, ZOOKEEPER, MIGRATION)] + console
         found.append(
             _policy(
                 cluster,
@@ -139,11 +156,14 @@ def _to_zookeeper(cluster: WaltzCluster) -> Obj:
     return _to([], *sorted({int(entry.rpartition(":")[2]) for entry in outside.split(",")}))
 
 
-def _to_storage(cluster: WaltzCluster) -> list[Obj]:
+def _to_storage(cluster: WaltzCluster, *, admin: bool = False) -> list[Obj]:
+    """To the storage ports, or to the admin ports."""
     outside = {
-        int(node.connect_string.rpartition(":")[2]) for node in storage_nodes(cluster) if node.external
+        node.admin_port if admin else int(node.connect_string.rpartition(":")[2])
+        for node in storage_nodes(cluster)
+        if node.external
     }
-    own = _to([_own(cluster, STORAGE)], STORAGE_PORT)
+    own = _to([_own(cluster, STORAGE)], STORAGE_ADMIN_PORT if admin else STORAGE_PORT)
     return [own, _to([], *sorted(outside))] if outside else [own]
 
 

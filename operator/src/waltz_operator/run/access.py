@@ -26,6 +26,8 @@ class Access:
     login: LoginSecret = field(default_factory=LoginSecret)
     """Those that the operator makes for a managed ensemble."""
 
+    console_token: bool = False
+    """Whether the Secret of the console has a token."""
     exports: Exports = field(default_factory=Exports)
     """Copies of the records in ZooKeeper; not read where none are wanted."""
 

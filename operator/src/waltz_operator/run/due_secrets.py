@@ -1,5 +1,5 @@
 """Which Secrets of a cluster are to be written now, by one observation: certificates, the credentials for a
-managed ZooKeeper, copies of the records in ZooKeeper."""
+managed ZooKeeper, the token of the console, copies of the records in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from waltz_cluster.errors import ClusterError
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.facts import facts_of
 from waltz_operator.plan.certificates import certificate_steps
+from waltz_operator.plan.console_token import token_step
 from waltz_operator.plan.zookeeper_export import export_step, is_due
 from waltz_operator.plan.zookeeper_secret import login_steps
 from waltz_operator.run.observe import Observation, Observer
@@ -26,11 +27,12 @@ def export_is_due(observation: Observation) -> bool:
 
 
 def secret_steps(observation: Observation, *, settled: bool) -> tuple[ApplyObject | EmitEvent, ...]:
-    """The Secrets to write now: certificates, and the credentials for a managed ZooKeeper.
-    TlsMaterialError."""
+    """The Secrets to write now: certificates, the credentials for a managed ZooKeeper, the token of the
+    console. TlsMaterialError."""
     snapshot, access = observation.snapshot, observation.access
     certificates = certificate_steps(snapshot.cluster, access.secrets, snapshot.now, settled=settled)
-    return (*certificates, *login_steps(snapshot.cluster, facts_of(snapshot), access.login))
+    login = login_steps(snapshot.cluster, facts_of(snapshot), access.login)
+    return (*certificates, *login, *token_step(snapshot.cluster, access.console_token))
 
 
 async def due_export(observer: Observer, observation: Observation) -> ApplyObject | None:

@@ -52,6 +52,7 @@ from waltz_operator.plan.certificates import held_certificates
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.plan.zookeeper_export import Exports
 from waltz_operator.plan.zookeeper_secret import LoginSecret
+from waltz_operator.resources.console import TOKEN_KEY
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
@@ -280,20 +281,26 @@ class Observer:
             owner = (namespace, cluster.metadata.name)
             tls = self._tls_files.settings(owner, secrets.get("operator", {}))
         material, exports = TlsSecrets(secrets, versions), await self._exports(cluster)
+        token = await self._console_token(cluster)
         if cluster.spec.zookeeper.managed is not None and cluster.spec.zookeeper.auth is None:
             login = await self._login(cluster)
             ensemble = _secured(cluster, _own_ensemble(cluster, login), tls)
-            return Access(ensemble, tls, material, login=login, exports=exports)
+            return Access(ensemble, tls, material, login=login, console_token=token, exports=exports)
         ensemble = _secured(cluster, await self._ensemble(cluster), tls)
         credentials = None if isinstance(ensemble, Unknown) else ensemble.credentials
-        return Access(ensemble, tls, material, digest_of(credentials), exports=exports)
+        return Access(ensemble, tls, material, digest_of(credentials), console_token=token, exports=exports)
+
+    async def _console_token(self, cluster: WaltzCluster) -> bool:
+        """Whether there is one in the cluster's own Secret; not read where none is wanted."""
+        wanted, name = cluster.spec.console.enabled, topology.console_secret(cluster)
+        return wanted and bool(secret_data(await self._own_secret(cluster, name)).get(TOKEN_KEY))
 
     async def _exports(self, cluster: WaltzCluster) -> Exports:
         """The Secret with copies, where it is this cluster's."""
         if cluster.spec.zookeeper.export is None:
             return Exports()
-        secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, topology.export_secret(cluster))
-        if secret is None or not belongs(secret, cluster.metadata):
+        secret = await self._own_secret(cluster, topology.export_secret(cluster))
+        if secret is None:
             return Exports()
         owners = secret["metadata"].get("ownerReferences") or ()
         owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
@@ -313,10 +320,8 @@ class Observer:
 
     async def _login(self, cluster: WaltzCluster) -> LoginSecret:
         """The Secret that the operator makes, where it is this cluster's."""
-        secret = await self._maybe(
-            kinds.SECRET, cluster.metadata.namespace, topology.zookeeper_secret(cluster)
-        )
-        if secret is None or not belongs(secret, cluster.metadata):
+        secret = await self._own_secret(cluster, topology.zookeeper_secret(cluster))
+        if secret is None:
             return LoginSecret()
         value = secret_data(secret).get(SECRET_KEY, b"").decode(errors="replace").strip()
         owners = secret["metadata"].get("ownerReferences") or ()
@@ -333,6 +338,11 @@ class Observer:
         if not value:
             return Unknown(f"Secret {auth.secret_name} has no {auth.key}: the credentials of ZooKeeper")
         return Ensemble(where, root, auth.scheme, value.decode(errors="replace").strip(), auth.acl)
+
+    async def _own_secret(self, cluster: WaltzCluster, name: str) -> Object | None:
+        """Where it is this cluster's."""
+        secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, name)
+        return secret if secret is not None and belongs(secret, cluster.metadata) else None
 
     async def _maybe(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from operator_tests.resources.clusters import SECRETS, UID, VARIANTS, Spec
+from operator_tests.resources.clusters import SECRETS, UID, VARIANTS, Spec, merged
 
 OPERATOR_ONLY = ""
 
@@ -122,6 +122,12 @@ BAD: list[Bad] = [
     Bad({"tls": {"secrets": SECRETS}}, "spec.tls.secrets: goes with mode Secret, which needs it"),
     Bad({**_ZOOKEEPER_TLS, "tls": {"mode": "Disabled"}}, "spec.zookeeper: TLS of the managed ZooKeeper needs certificates: tls.mode must not be Disabled"),
     Bad({**_ZOOKEEPER_TLS, "tls": {"mode": "Secret", "secrets": SECRETS}}, "spec.zookeeper: TLS of the managed ZooKeeper with your Secrets needs one more: tls.secrets.zookeeper"),
+    Bad({"console": {"enabled": True}}, "spec.images: the console needs an image: give version, or images.console"),
+    Bad(
+        merged(VARIANTS["console"], {"tls": {"mode": "Secret", "secrets": SECRETS}}),
+        "spec.tls: the console with your Secrets needs one more: tls.secrets.console",
+    ),
+    Bad({"console": {"podTemplate": {"spec": {"hostname": "h"}}}}, "spec.console.podTemplate.spec.hostname: is the operator's own"),
     Bad({"tls": {"issuerRef": {"name": "i"}}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     Bad({"tls": {"mode": "CertManager"}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     *(Bad({"tls": {"mode": "Disabled", "allowedPeers": {field: ["a"]}}}, _TLS) for field in ("server", "storage", "admin")),
@@ -171,6 +177,8 @@ GOOD: list[Spec] = [
     pods({"volumes": [{"name": "mine", "emptyDir": {}}], "containers": [{"name": "aside", "image": "i"}]}),
     pods({"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": False}),
     {"zookeeper": {"adoptKey": UID, "root": "/old"}},
+    {"console": {"enabled": False}},
+    {"version": "0.1.0", "console": {"enabled": True}},
 ]  # fmt: skip
 
 _ONE = "spec: give exactly one of move, drain, replace, rebalance"

@@ -147,6 +147,25 @@ def roll_servers() -> Step:
     return change("roll the server image", {"images": {"server": "waltz-server:2"}}, "1-0", "2-0", "3-0")
 
 
+def console(enabled: bool) -> Step:
+    """Its pod is never ready here, which holds up nothing. Its token outlives it."""
+
+    async def act(world: World) -> None:
+        await world.change({"console": {"enabled": enabled}, "images": {"console": "waltz-tools:1"}})
+
+    async def check(world: World) -> None:
+        await holds("1-0", "2-0", "3-0")(world)
+        for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.CONFIG_MAP, kinds.NETWORK_POLICY):
+            there = f"{NAME}-console" in {one["metadata"]["name"] for one in await world.machinery.list(kind)}
+            require(there == enabled, f"the console's {kind.kind}: {there}")
+        secret = await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-console-token")
+        require(len(secret_data(secret)["token"]) >= 32, "the token of the console is short")
+        status = (await world.cluster())["status"].get("console")
+        require((status or {}).get("ready") == (False if enabled else None), f"its status: {status}")
+
+    return Step(f"console {'on' if enabled else 'off'}", act, check)
+
+
 def rotate(*, from_days_ago: float) -> Step:
     """The operator's clock, which stood so many days ago until now, is right again: certificates and
     authority are due."""

@@ -17,6 +17,7 @@ from operator_tests.apiserver.installed import DEFINITION
 from operator_tests.apiserver.test_definitions import API_VERSION, on_the_server, refusal, waltz_cluster
 from operator_tests.resources.clusters import PLAIN, Spec, merged
 from waltz_operator.api import admission
+from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
 from waltz_operator.api.crd import DEFINITIONS
 from waltz_operator.kube.client import KubeClient
 from waltz_operator.kube.kinds import WALTZ_CLUSTER
@@ -102,6 +103,8 @@ OF_THE_WHOLE = {
         admission.IMAGES,
         admission.ZOOKEEPER_TLS,
         admission.ZOOKEEPER_SECRET,
+        CONSOLE_IMAGE,
+        CONSOLE_SECRET,
     )
 }
 """Rules of the whole specification, which are as old as the fields they are about: nothing that breaks them

@@ -19,6 +19,10 @@ STORIES = {
             stories.delete("Delete"),
         )
     ),
+    "console on and off": Story(
+        (stories.console(True), stories.console(False)),
+        before=(stories.install(replicas=3, tls={"mode": "Disabled"}),),
+    ),
     "roll images": Story(
         (stories.roll_storage(), stories.roll_servers()),
         before=(stories.install(replicas=3, tls={"mode": "Disabled"}),),

@@ -76,6 +76,23 @@ def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:
     plane.run(scenario)
 
 
+def test_a_console_that_is_never_ready_holds_up_nothing(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        await stories.play(
+            world,
+            stories.install(replicas=3),
+            stories.console(True),
+            stories.roll_storage(),
+            stories.roll_servers(),
+            stories.console(False),
+            stories.console(True),
+            stories.delete("Retain"),
+        )
+
+    world = plane.run(scenario)
+    assert world.errors == []
+
+
 def test_an_invalid_specification_gets_a_status_and_nothing_else(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         # A mistake that the API server takes (ADR 25): it does not know the keys of a configuration.

@@ -18,7 +18,11 @@ Obj = Mapping[str, Any]
 UID = "3a1ad8c2-6f4d-4d0c-9d0e-3b8a8a6f2c11"
 INPUTS = RenderInputs(
     operator_image="waltz-operator:1",
-    tls_digests={"server": MaterialDigests("s1", "a1"), "storage": MaterialDigests("t1", "a1")},
+    tls_digests={
+        "server": MaterialDigests("s1", "a1"),
+        "storage": MaterialDigests("t1", "a1"),
+        "console": MaterialDigests("s1", "a1"),
+    },
     server_addresses=(("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")),
 )
 
@@ -123,6 +127,22 @@ VARIANTS: dict[str, Spec] = {
     "closed egress": {"networkPolicy": {"egress": "Closed"}},
     "pod monitor": {"monitoring": {"monitor": "PodMonitor", "labels": {"release": "p"}}},
     "service monitor": {"monitoring": {"monitor": "ServiceMonitor"}},
+    "console": {
+        "console": {"enabled": True, "showData": True, "hosts": ["waltz.example.com"]},
+        "images": {"console": "waltz-tools:1"},
+    },
+    "console of a closed cluster": {
+        "console": {"enabled": True},
+        "images": {"console": "waltz-tools:1"},
+        "tls": {"allowedPeers": {"server": ["app"]}},
+        "networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "x"}}}], "egress": "Closed"},
+    },
+    "console, own certificates": {
+        "console": {"enabled": True},
+        "images": {"console": "waltz-tools:1"},
+        "tls": {"mode": "Secret", "secrets": {**SECRETS, "console": "own-console"}},
+    },
+    "console, plaintext": {"console": {"enabled": True}, "images": {"console": "waltz-tools:1"}, "tls": {"mode": "Disabled"}},
     "tuned": {
         "storage": {"config": {"storage.disk.threads": 8}, "podTemplate": {"spec": {"priorityClassName": "p"}}},
         "servers": {

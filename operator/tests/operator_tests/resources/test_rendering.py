@@ -20,7 +20,14 @@ from operator_tests.resources.clusters import (
     of_kind,
     pods,
 )
-from waltz_operator.api.topology import storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
+from waltz_operator.api.security import TlsMode
+from waltz_operator.api.topology import (
+    console_secret,
+    storage_nodes,
+    tls_roles,
+    zookeeper_pods,
+    zookeeper_tls,
+)
 from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
@@ -123,6 +130,8 @@ def test_what_pods_refer_to_exists(variant: str) -> None:
     secrets = {role.secret for role in tls_roles(made)}
     if made.spec.zookeeper.auth is not None:
         secrets.add(made.spec.zookeeper.auth.secret_name)
+    if made.spec.console.enabled:
+        secrets.add(console_secret(made))
     for workload, template in pods(found):
         spec = template["spec"]
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
@@ -130,7 +139,7 @@ def test_what_pods_refer_to_exists(variant: str) -> None:
         for volume in volumes.values():
             if "configMap" in volume:
                 data = found["ConfigMap", volume["configMap"]["name"]]["data"]
-                assert spec["containers"][0]["args"][0].rpartition("/")[2] in data
+                assert any(one.rpartition("/")[2] in data for one in spec["containers"][0]["args"])
             elif "secret" in volume:
                 assert volume["secret"]["secretName"] in secrets
             elif "persistentVolumeClaim" in volume:
@@ -195,7 +204,7 @@ def covers(names: tuple[str, ...], host: str) -> bool:
 def test_certificates_cover_the_names_that_are_connected_to(variant: str) -> None:
     made, found = cluster(VARIANTS[variant]), rendered(variant)
     roles = {role.role: role for role in tls_roles(made)}
-    if variant == "plaintext":
+    if made.spec.tls.mode is TlsMode.DISABLED:
         assert roles == {}
         return
     for node in storage_nodes(made):
@@ -213,7 +222,7 @@ def test_certificates_cover_the_names_that_are_connected_to(variant: str) -> Non
 
 
 @every_variant
-def test_only_the_operator_and_copies_reach_the_admin_port(variant: str) -> None:
+def test_only_the_operator_copies_and_the_console_reach_the_admin_port(variant: str) -> None:
     policies = of_kind(rendered(variant), "NetworkPolicy")
     if variant == "no policies":
         assert policies == []
@@ -228,8 +237,9 @@ def test_only_the_operator_and_copies_reach_the_admin_port(variant: str) -> None
         }
         if 55281 in ports:
             assert ports == {55281}
-            assert who == {"operator", "migration"}
-            assert len(rule["from"]) == 2
+            console = {"console"} if VARIANTS[variant].get("console") else set()
+            assert who == {"operator", "migration"} | console
+            assert len(rule["from"]) == len(who)
         elif 55280 in ports:
             assert ports == {55280}
             assert who == {"operator", "migration", "server"}

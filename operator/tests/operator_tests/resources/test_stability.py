@@ -221,7 +221,7 @@ def test_unreadable_annotations_do_no_harm() -> None:
 
 
 def certificates(server: str, storage: str, *, signed_by: str = "a1") -> dict[str, MaterialDigests]:
-    materials = {"server": server, "storage": storage}
+    materials = {"server": server, "storage": storage, "console": server}
     return {role: MaterialDigests(material, signed_by) for role, material in materials.items()}
 
 

@@ -17,6 +17,7 @@ from waltz_tools.cli.common import (
     OutputOption,
     parse_partitions,
     print_json,
+    print_line,
     render_listings,
     render_result,
     run,
@@ -300,6 +301,30 @@ def shell(
         async with pods.opened(session, cluster, image, secret, timeout, admin=admin) as pod:
             line = pods.kubectl(session.place, pod, command or (), terminal=sys.stdin.isatty())
             return await pods.attach(line)
+
+    code = _run(work, namespace, kubeconfig, context)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def console(
+    cluster: ClusterArgument,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of this machine.")] = 8090,
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Forward a port to the console of a cluster (spec.console), and print the link that opens it; Ctrl-C
+    ends it."""
+
+    async def work(session: Session) -> int:
+        from waltz_tools.k8s import console as consoles
+        from waltz_tools.k8s.shell import attach
+
+        line = consoles.forwarding(session.place, cluster, port)
+        print_line(f"console: {await consoles.link(session, cluster, port)}")
+        return await attach(line)
 
     code = _run(work, namespace, kubeconfig, context)
     if code:

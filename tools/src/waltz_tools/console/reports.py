@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from itertools import islice
 
 from waltz_admin.latency import Latency, added
-from waltz_admin.reports import ServerReport
+from waltz_admin.reports import ClientRow, Following, LockRow, PairRow, ServerReport, WaitingRow
 from waltz_tools.lock_names import hash_text
 
 Page = dict[str, object]
@@ -71,6 +72,15 @@ def _without(reports: Iterable[ServerReport]) -> list[Page]:
     return [{"server": str(one.server), "problem": one.problem} for one in reports if one.problem]
 
 
+def _object(row: ClientRow | Following | LockRow | PairRow | WaitingRow) -> Page:
+    """The members of a row as they are; `dataclasses.asdict` copies all that is in them, too."""
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _of_lock(row: LockRow | PairRow | WaitingRow) -> Page:
+    return _object(row) | {"hash": hash_text(row.lock)}
+
+
 def clients(reports: Sequence[ServerReport]) -> Page:
     """Every connection that servers list, those furthest behind first."""
     rows = sorted(
@@ -78,7 +88,10 @@ def clients(reports: Sequence[ServerReport]) -> Page:
         key=lambda row: (-row.behind, -row.unsent_bytes, row.client, row.address),
     )
     return {
-        "rows": [asdict(row) | {"server": str(row.server)} for row in rows[:MAX_ROWS]],
+        "rows": [
+            _object(row) | {"server": str(row.server), "furthest": [_object(one) for one in row.furthest]}
+            for row in rows[:MAX_ROWS]
+        ],
         "left_out": max(0, len(rows) - MAX_ROWS) + sum(report.left_out for report in reports),
         "connections": sum(report.connections for report in reports),
         "without": _without(reports),
@@ -88,19 +101,17 @@ def clients(reports: Sequence[ServerReport]) -> Page:
 def locks(reports: Sequence[ServerReport], lately: Since) -> Page:
     """Contended locks, pairs and lines; the names are put in by the page, which knows those that a reader
     gave."""
-    rows = [
-        asdict(row)
-        | {"hash": hash_text(row.lock)}
-        | {"rate": lately.conflicts.get((report.server_id, row.partition, row.lock), 0.0)}
+    rows = (
+        _of_lock(row) | {"rate": lately.conflicts.get((report.server_id, row.partition, row.lock), 0.0)}
         for report in reports
         for row in report.locks
-    ]
-    pairs = [asdict(row) | {"hash": hash_text(row.lock)} for report in reports for row in report.pairs]
-    waiting = [asdict(row) | {"hash": hash_text(row.lock)} for report in reports for row in report.waiting]
+    )
+    pairs = (_of_lock(row) for report in reports for row in report.pairs)
+    waiting = (_of_lock(row) for report in reports for row in report.waiting)
     return {
-        "rows": rows[:MAX_ROWS],
-        "pairs": pairs[:MAX_ROWS],
-        "waiting": waiting[:MAX_ROWS],
+        "rows": list(islice(rows, MAX_ROWS)),
+        "pairs": list(islice(pairs, MAX_ROWS)),
+        "waiting": list(islice(waiting, MAX_ROWS)),
         "refused": sum(report.refused or 0 for report in reports),
         "refused_per_second": lately.refused,
         "without": _without(reports),

@@ -18,6 +18,7 @@ from aiohttp import web
 from waltz_client import WaltzClient
 from waltz_cluster import zk_client
 from waltz_cluster.config.settings import CliSettings
+from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.aio.peer_log import PeerLog
 from waltz_runtime.http_guard import ConnectionGuard, RequestLog
 from waltz_tools.console.app import Console
@@ -116,17 +117,21 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _tls_context(settings: ConsoleSettings) -> ssl.SSLContext | None:
-    if settings.certificate is None:
+    """It follows its files: a certificate that is renewed is shown to the next connection."""
+    certificate, key = settings.certificate, settings.key
+    if certificate is None or key is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def fill(context: ssl.SSLContext) -> None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(certificate, key)
+
     try:
-        context.load_cert_chain(settings.certificate, settings.key)
+        return FollowingContext(ssl.PROTOCOL_TLS_SERVER, fill, lambda: (Path(certificate), Path(key)))
     except (OSError, ssl.SSLError) as failure:
         raise ToolError(
             f"the certificate {settings.certificate} with the key {settings.key} cannot be used: {failure}"
         ) from None
-    return context
 
 
 def link(settings: ConsoleSettings, *, with_token: bool) -> str:

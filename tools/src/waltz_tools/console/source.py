@@ -85,8 +85,8 @@ class ClusterSource:
         """End the connections; harmless when there are none."""
         observer, self._observer = self._observer, None
         store, self._store = self._store, None
-        self._reporting.close()
+        await self._reporting.close()
         if observer is not None:
-            observer.close()
+            await observer.close()
         if store is not None:
             await store.close()

@@ -203,17 +203,22 @@ def _why(status: dict[str, Any], conditions: dict[Any, Any]) -> str:
 
 def kubectl(place: Place, pod: str, command: Sequence[str], *, terminal: bool) -> list[str]:
     """The command line that attaches this terminal. ToolError when there is no kubectl."""
+    found = kubectl_of(place, "waltz k8s shell attaches the terminal")
+    return [*found, "exec", "-it" if terminal else "-i", pod, "-c", CONTAINER, "--", *(command or ("sh",))]
+
+
+def kubectl_of(place: Place, why: str) -> list[str]:
+    """The beginning of a command line of kubectl. ToolError when there is none, with what it is needed
+    for."""
     program = shutil.which("kubectl")
     if program is None:
-        raise ToolError(
-            "waltz k8s shell attaches the terminal with kubectl, which is not on PATH: install it"
-        )
+        raise ToolError(f"{why} with kubectl, which is not on PATH: install it")
     found = [program, "--namespace", place.namespace]
     if place.kubeconfig is not None:
         found += ["--kubeconfig", place.kubeconfig]
     if place.context is not None:
         found += ["--context", place.context]
-    return [*found, "exec", "-it" if terminal else "-i", pod, "-c", CONTAINER, "--", *(command or ("sh",))]
+    return found
 
 
 async def attach(command: Sequence[str]) -> int:

@@ -32,6 +32,7 @@ from waltz_operator.model.facts import Facts, impossible, operation_of_another_v
 from waltz_operator.model.snapshot import Closure, KubeView, NodeView, Snapshot, TreeView
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.console import console_status
 from waltz_operator.plan.placement import cordoned, group_names, group_nodes
 from waltz_operator.plan.replica_changes import describe
 from waltz_operator.plan.status.certificates_in_use import certificates_in_use, not_in_use
@@ -82,6 +83,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
             update={"exported_at": None if snapshot.exported_at is None else timestamp(snapshot.exported_at)}
         ),
         servers=_servers(facts, decision),
+        console=console_status(snapshot, facts),
         endpoints=_endpoints(snapshot, facts),
         certificates=certificates,
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,

@@ -100,7 +100,7 @@ def stuck_pod(facts: Facts) -> str | None:
     none."""
     if isinstance(facts.kube, KubeView):
         for name, pod in sorted(facts.kube.pods.items()):
-            if pod.component != "migration" and _is_stuck(pod):
+            if pod.component not in ("migration", "console") and _is_stuck(pod):
                 return f"{name}: {pod.problem}"
     return None
 

@@ -140,9 +140,35 @@ async def test_connectivity_is_answered_at_once_while_a_node_that_failed_is_not_
     for _ in range(12):
         with pytest.raises(ReplicaUnavailableError):
             await nodes.get("a:1")
+        await asyncio.sleep(0.001)  # who asks in the same moment shares the outcome of the try
     asked = loop.time()
     assert await nodes.check_connectivity(["a:1"]) == {"a:1": False}
     assert loop.time() - asked < 0.1
+
+
+async def test_connectivity_of_a_node_that_failed_is_asked_again_when_it_is_due() -> None:
+    """What is known of it is no longer than its back-off, and a connection that is open is an answer."""
+    node, refused, tried = FakeNode("a:1"), True, 0
+
+    async def open_link(_endpoint: Endpoint) -> ReplicaLink:
+        nonlocal tried
+        tried += 1
+        if refused:
+            raise ConnectError("connection refused")
+        return FakeLink(node, 2.0)
+
+    nodes = directory(open_link)
+    assert await nodes.check_connectivity(["a:1"]) == {"a:1": False}
+    refused = False
+    await asyncio.sleep(0.001)
+    assert await nodes.check_connectivity(["a:1"]) == {"a:1": False}, "it is not due yet"
+    assert tried == 1
+    known = nodes._nodes["a:1"]
+    await asyncio.sleep(known.not_before - asyncio.get_running_loop().time())
+    assert await nodes.check_connectivity(["a:1"]) == {"a:1": True}
+    known.not_before = asyncio.get_running_loop().time() + 20.0
+    assert await nodes.check_connectivity(["a:1"]) == {"a:1": True}, "it is connected"
+    assert tried == 2
 
 
 async def test_an_answer_beyond_the_byte_limit_is_cut() -> None:
