@@ -24,6 +24,7 @@ from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
 from bench.locks import measure_locks
 from bench.metrics import measure_metrics
+from bench.operator import measure_operator
 from bench.plan import FULL, QUICK, Plan
 from bench.plot import write_plot
 from bench.processes import BenchError
@@ -37,7 +38,7 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics", "takeover")
+ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics", "operator", "takeover")
 """Measured only when named by `--only`."""
 
 
@@ -98,6 +99,9 @@ class Bench:
             if "metrics" in self._parts:
                 with self._step("scrapes"):
                     figures += await measure_metrics(self._directory / f"metrics-{number}", self._plan)
+            if "operator" in self._parts:
+                with self._step("operator"):
+                    figures += await measure_operator(self._plan)
             if "hostile" in self._parts:
                 for tls in self._plan.tls_modes:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
@@ -116,7 +120,8 @@ class Bench:
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile", "curve", "takeover"}:
+        without = {"tasks", "locks", "console", "metrics", "operator", "hostile", "curve", "takeover"}
+        if not self._parts - without:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

@@ -63,6 +63,9 @@ class Plan:
     spark_long_transactions: int = 1_000_000  # read by one task
     spark_seconds: float = 20.0  # of paced appends under a streaming query
     tls_modes: tuple[bool, ...] = (False, True)
+    operator_clusters: int = 50
+    operator_partitions: int = 64
+    operator_seconds: float = 300.0  # at rest
 
 
 PIPELINED = WriteMode(2000, 8, pipelined=True)
@@ -95,6 +98,9 @@ QUICK = Plan(
     spark_long_transactions=20_000,
     spark_seconds=6.0,
     tls_modes=(True,),
+    operator_clusters=4,
+    operator_partitions=8,
+    operator_seconds=60.0,
 )
 
 CURVE_PARTITIONS = (1, 8, 64, 128, 256, 1000)
@@ -151,6 +157,12 @@ CONSOLE_MEMORY_TARGET = at_most(150.0, binding=True)
 CONSOLE_CPU_TARGET = at_most(2.0, binding=True)
 SPARK_RATE_TARGET = at_least(250_000)
 SPARK_BLOCKS_TARGET = at_least(2.0, binding=True)
+OPERATOR_MEMORY_TARGET = at_most(400.0, binding=True)
+OPERATOR_CPU_TARGET = at_most(10.0, binding=True)
+OPERATOR_READS_TARGET = at_most(2.0, binding=True)
+OPERATOR_WRITES_TARGET = at_most(0.0, binding=True)
+OPERATOR_PASS_TARGET = at_most(60.0, binding=True)
+OPERATOR_NOTICE_TARGET = at_most(5.0, binding=True)
 SPARK_FEED_TARGET = at_least(0.6, binding=True)
 SPARK_CORES_TARGET = at_least(1.1)
 SPARK_ARROW_TARGET = at_least(5.0, binding=True)

@@ -115,6 +115,15 @@ def load(images: list[str], *nodes: str, name: str = NAME) -> None:
     run(["kind", "load", "docker-image", "--name", name, *where, *images], timeout_seconds=400)
 
 
+def kill_container(node: str, pod: str) -> None:
+    """The process of a pod on this node ends at once, without notice."""
+    inside = ["docker", "exec", node]
+    container = run([*inside, "crictl", "ps", "-q", "--label", f"io.kubernetes.pod.name={pod}"]).split()[0]
+    template = ["--output", "go-template", "--template", "{{.info.pid}}"]
+    process = run([*inside, "crictl", "inspect", *template, container]).strip()
+    run([*inside, "kill", "-9", process])
+
+
 def kill_node(name: str) -> None:
     """The machine is gone, with everything on it, at once."""
     run(["docker", "kill", name])

@@ -25,6 +25,7 @@ from tests.e2e.scenarios import (
     spark,
     start,
     tenants,
+    times,
     uninstall,
     zookeeper,
 )
@@ -56,6 +57,7 @@ ALL = (
     Scenario("waltz k8s shows it", command.look, disturbed=False),
     Scenario("a console is added", console.add, disturbed=False),
     Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),
+    Scenario("how long it takes", times.measure, written=False, disturbed=False, long=True),
     Scenario("planned storage restart", rolling.restart_storage),
     Scenario("planned server restart", rolling.restart_servers),
     Scenario("restarts wait for the window", rolling.restart_in_window),
@@ -82,6 +84,7 @@ ALL = (
     ),
     Scenario("a node is drained and taken out", moves.drain),
     Scenario("a lost disk is replaced", moves.replace_lost_disk),
+    Scenario("a lost journal is replaced", moves.replace_lost_journal, long=True),
     Scenario("all StatefulSets are deleted", attacks.lose_stateful_sets, long=True),
     Scenario("every owned object is deleted", attacks.delete_everything_owned, long=True),
     Scenario("storms of pods", attacks.storm, long=True),

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from tests.e2e.shell import run
-from tests.e2e.world import CLUSTER, NAMESPACE, World
+from tests.e2e.world import CLUSTER, World
 
 ELSEWHERE = "default"
 """A namespace without the cluster: what is rendered would be new there."""
@@ -19,7 +19,13 @@ ELSEWHERE = "default"
 
 def waltz(world: World, *arguments: str) -> str:
     """Run `waltz k8s`; its output. CommandError."""
-    command = [str(Path(sys.executable).parent / "waltz"), "k8s", *arguments, "--namespace", NAMESPACE]
+    command = [
+        str(Path(sys.executable).parent / "waltz"),
+        "k8s",
+        *arguments,
+        "--namespace",
+        world.kubectl.namespace,
+    ]
     return run([*command, "--kubeconfig", str(world.kubectl.kubeconfig)])
 
 

@@ -6,10 +6,12 @@ import json
 import time
 from typing import Any
 
+from tests.e2e import kind
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.growth import groups, set_groups
 from tests.e2e.scenarios.rolling import PYTHON
-from tests.e2e.world import CLUSTER, SERVERS, WAIT_SECONDS, World
+from tests.e2e.world import CLUSTER, SERVERS, STORAGE, WAIT_SECONDS, World
+from waltz_operator.api.journal import DIRECTORY
 
 DEADLINE_SECONDS = 15
 
@@ -136,6 +138,42 @@ def replace_lost_disk(world: World) -> None:
     time.sleep(5)  # empty, and left alone
     world.migrate("replace", replace={"node": "2-0"})
     world.settle()
+
+
+def replace_lost_journal(world: World) -> None:
+    """Nodes that run get volumes for their journals; one of these is lost under a node that was killed. The
+    node does not start, which is reported, and it is filled again when that is asked for."""
+    before = world.pods(STORAGE)
+    world.change(storage={"journal": {"size": "16Mi", "volume": {"size": "64Mi"}}})
+    world.wait_replaced(STORAGE, before, WAIT_SECONDS)
+    world.settle()
+    pod = f"{CLUSTER}-storage-2-0-0"
+    claims = {name: claim_uid(world, name) for name in (f"data-{pod}", f"journal-{pod}")}
+    machine = world.kubectl.get("pod", pod)["spec"]["nodeName"]
+    lose = f"import shutil; shutil.rmtree({DIRECTORY!r})"
+    world.kubectl("exec", pod, "--", PYTHON, "-c", lose)
+    kind.kill_container(machine, pod)
+    start = time.monotonic()
+    wait_until("the lost journal is reported", lambda: degraded(world) == "DiskLost", WAIT_SECONDS)
+    world.notes.append(f"reported after {time.monotonic() - start:.0f} s")
+    start = time.monotonic()
+    world.migrate("journal", replace={"node": "2-0"})
+    world.notes.append(f"refilled in {time.monotonic() - start:.0f} s")
+    world.settle()
+    kept = [name for name, uid in claims.items() if claim_uid(world, name) == uid]
+    if kept:
+        raise AssertionError(f"volumes were not given up: {kept}")
+
+
+def claim_uid(world: World, name: str) -> str:
+    return str(world.kubectl.get("pvc", name)["metadata"]["uid"])
+
+
+def degraded(world: World) -> str:
+    """Its reason, while it is True."""
+    conditions = world.cluster().get("status", {}).get("conditions", [])
+    found = [one for one in conditions if one["type"] == "Degraded" and one["status"] == "True"]
+    return str(found[0]["reason"]) if found else ""
 
 
 def fresh(world: World, claim: str) -> bool:

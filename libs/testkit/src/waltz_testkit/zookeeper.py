@@ -63,7 +63,7 @@ class EmbeddedZooKeeper:
     data and ports. Blocking calls: use them from fixtures or through an executor.
 
     With `key_store` (PEM: key and certificate) it listens on `secure_port` too, with TLS; with `trust_store`
-    clients must show a certificate of it there.
+    clients must show a certificate of it there. `address`: where the plain port listens.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class EmbeddedZooKeeper:
         data_dir: Path,
         *,
         tick_time_ms: int = 500,
+        address: str = "127.0.0.1",
         key_store: str | None = None,
         trust_store: str | None = None,
     ) -> None:
@@ -80,6 +81,7 @@ class EmbeddedZooKeeper:
         self._key_store = key_store
         self._trust_store = trust_store
         self._tick_time_ms = tick_time_ms
+        self._address = address
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -97,7 +99,7 @@ class EmbeddedZooKeeper:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
         config.write_text(
-            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.data_dir}\n"
+            f"clientPortAddress={self._address}\nclientPort={self.port}\ndataDir={self.data_dir}\n"
             f"tickTime={self._tick_time_ms}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
             "4lw.commands.whitelist=*\n" + self._tls_lines()
         )
