@@ -234,6 +234,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
     "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/moving.py": ("libs/cluster/tests/cluster_tests/test_moving.py",),
     "waltz_cluster/manager.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/registration.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/older_copy.py": (

@@ -3,9 +3,9 @@ Pure.
 
 A decision is recorded in the status before it is written in ZooKeeper, so it counts against its limits
 whatever crashes in between; what came of it is seen in the assignment. One that is given up counts too: it
-may have been carried out, and undone by a restart of servers before anybody saw it. Loads are averages of the servers' own
-over the window, and nothing is decided before every server has had its partitions for that long: what a
-restart forgets is measured anew.
+may have been carried out, and undone by a restart of servers before anybody saw it. Loads are averages of the
+servers' own over the window, and nothing is decided before every server has had its partitions for that long:
+what a restart forgets is measured anew.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ UNFIT = (BAD, BESIDE)
 
 class Spec(NamedTuple):
     """What a person wants: which nodes of the universe, which pod template. `closed`: restarts wait for a
-    window. `balance`: partitions move between servers by load. `down`: the template is of an earlier release than what may run. `refused`: nodes whose
-    StatefulSet the API server does not take as it is to be."""
+    window. `balance`: partitions move between servers by load. `down`: the template is of an earlier release
+    than what may run. `refused`: nodes whose StatefulSet the API server does not take as it is to be."""
 
     nodes: tuple[int, ...]
     template: str = "t1"
