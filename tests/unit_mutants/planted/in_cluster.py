@@ -1,4 +1,4 @@
-"""Planted bugs in what all processes know of ZooKeeper: its age, and how long a session lives."""
+"""Planted bugs in what all processes know of ZooKeeper: its age, how long a session lives, who has what."""
 
 from __future__ import annotations
 
@@ -104,5 +104,29 @@ CLUSTER_BUGS = (
         "                    _end(write, write.op.version + 1)\n",
         "                    _end(write, write.op.version)\n",
         "The write that follows names a version that is not there, and looks like a conflict.",
+    ),
+    _bug(
+        "a_moved_partition_keeps_its_generation",
+        "E2",
+        "moving.py",
+        "Generation(generation + 1)))\n",
+        "generation))\n",
+        "Appends that were sent to the server of before count at the next one.",
+    ),
+    _bug(
+        "a_move_that_the_policy_undoes_is_written",
+        "bounded moves by load",
+        "moving.py",
+        "    if not same_owners(kept, found):\n",
+        "    if kept is None:\n",
+        "Partitions move again at the next evaluation, by whichever server.",
+    ),
+    _bug(
+        "a_move_for_other_servers_is_written",
+        "bounded moves by load",
+        "moving.py",
+        "    if snapshot.cversion != cversion or not snapshot.consistent:\n",
+        "    if not snapshot.consistent:\n",
+        "What was chosen for some servers is done to others.",
     ),
 )

@@ -12,16 +12,20 @@ from waltz_cluster.moving import ServerMove, moved
 from waltz_cluster.serializers import PartitionAssignment, PartitionMetadata, ServerDescriptor
 from waltz_operator.api.cluster_status import ServerMoveState as State
 from waltz_operator.api.migration import MigrationPhase
+from waltz_operator.api.parse import stored_cluster
 from waltz_operator.model.actions import MovePartitions
-from waltz_operator.model.desired import BalanceLimits, Memory, Move, MoveKind, ServerMoveRecord
-from waltz_operator.model.facts import Facts, placement_of
+from waltz_operator.model.desired import BalanceLimits, Memory, Move, MoveKind, ServerMoveRecord, desired_of
+from waltz_operator.model.facts import Facts, memory_of, placement_of
+from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     DeploymentView,
+    Failure,
     JobView,
     KubeView,
     NodeView,
     PodView,
     ServerView,
+    Snapshot,
     TreeView,
     Unknown,
 )
@@ -31,6 +35,7 @@ from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied
 from waltz_operator.plan.server_moves import DUE_SECONDS, MAX_RECORDS
+from waltz_operator.plan.status.cluster import cluster_status
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 from . import cluster as c
@@ -300,3 +305,32 @@ def test_the_write_is_proven_by_where_the_partitions_are_and_who_is_there() -> N
     assert isinstance(still_so(facts(), MovePartitions(SWAP, CVERSION)), Allowed)
     assert isinstance(still_so(facts(), MovePartitions(SWAP, CVERSION - 1)), Denied)
     assert isinstance(still_so(facts({**OWNERS, 1: 2, 2: 1}), MovePartitions(SWAP, CVERSION)), Denied)
+
+
+def test_the_status_keeps_what_was_decided_also_when_the_pass_failed() -> None:
+    """Read back it is what was written, to the second."""
+    found = facts(records=(DUE[0]._replace(message="why"), GIVEN_UP[1]))
+    decision = Decision(found.memory)
+    cluster = stored_cluster(BODY)
+    snapshot = Snapshot(cluster, found.kube, found.tree, found.nodes, found.servers, c.NOW)
+    status = cluster_status(snapshot, found, decision)
+    assert memory_of(status).server_moves == found.memory.server_moves
+    failed = replace(
+        snapshot, cluster=cluster._replace(status=status), failed=Failure("it failed", for_good=False)
+    )
+    forgetful = Decision(replace(found.memory, server_moves=()), failed=(Reason.WRITE_FAILED, "it failed"))
+    assert memory_of(cluster_status(failed, found, forgetful)).server_moves == found.memory.server_moves
+
+
+BODY = {
+    "apiVersion": "waltz.dev/v1alpha1",
+    "kind": "WaltzCluster",
+    "metadata": {"name": "c", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1},
+    "spec": {"partitions": 4, "zookeeper": {"managed": {}}, "servers": {"rebalance": {}}},
+}
+
+
+def test_an_empty_block_switches_it_on_with_the_defaults() -> None:
+    assert desired_of(stored_cluster(BODY)).balance == BalanceLimits(5, 0.5, 0.15, 3600.0, 2)
+    off = {**BODY, "spec": {"partitions": 4, "zookeeper": {"managed": {}}}}
+    assert desired_of(stored_cluster(off)).balance is None

@@ -8,6 +8,8 @@ from waltz_operator.api.cluster_status import (
     Condition,
     ConditionStatus,
     NodeStatus,
+    ServerMoveState,
+    ServerMoveStatus,
     ServersStatus,
     WaltzClusterStatus,
 )
@@ -86,6 +88,27 @@ def test_an_event_of_each_change(
     last: WaltzClusterStatus, now: WaltzClusterStatus, events: list[tuple[str, str]]
 ) -> None:
     assert said(last, now) == events
+
+
+def test_a_partition_that_moved_by_load_is_an_event_once_and_with_the_reason() -> None:
+    due = ServerMoveStatus(partition=3, source=1, target=2, at="2026-01-01T00:00:00Z", message="a reason")
+    done = due.model_copy(update={"state": ServerMoveState.DONE})
+    given_up = due.model_copy(update={"state": ServerMoveState.GIVEN_UP})
+
+    def with_moves(*moves: ServerMoveStatus) -> WaltzClusterStatus:
+        return status(GOOD).model_copy(update={"servers": ServersStatus(replicas=2, moves=moves)})
+
+    (event,) = cluster_events(ABOUT, with_moves(due), with_moves(done))
+    assert (event.reason, event.type) == ("PartitionMoved", "Normal")
+    assert event.text == "partition 3 moved from server 1 to 2: a reason"
+    again = done.model_copy(update={"at": "2026-01-01T01:00:00Z"})
+    for last, now, events in (
+        (with_moves(), with_moves(due), 0),
+        (with_moves(due), with_moves(given_up), 0),
+        (with_moves(done), with_moves(done), 0),
+        (with_moves(done), with_moves(done, again), 1),
+    ):
+        assert len(list(cluster_events(ABOUT, last, now))) == events
 
 
 def test_the_begin_and_the_end_of_a_migration_on_both_objects() -> None:

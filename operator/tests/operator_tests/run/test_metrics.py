@@ -14,6 +14,16 @@ from waltz_operator.run.read_kubernetes import job
 KEY = ("demo", "ledger")
 
 
+def test_partitions_that_move_by_load_are_counted_and_forgotten_with_their_cluster() -> None:
+    metrics = OperatorMetrics()
+    metrics.moved(KEY, 2)
+    metrics.moved(KEY, 1)
+    line = 'waltz_operator_partition_moves_total{name="ledger",namespace="demo"} 3.0'
+    assert line in str(metrics.text(1.0), "utf-8")
+    metrics.forget(KEY)
+    assert line not in str(metrics.text(1.0), "utf-8")
+
+
 def test_the_bytes_that_a_copy_job_reports_are_counted_once() -> None:
     """Its report had them, and nobody read it: the counter stayed at nothing."""
     report = {"verifiedThrough": 9, "checksum": "c", "copied": 10, "copiedBytes": 4711}
