@@ -235,8 +235,8 @@ APPEND_BUGS = (
         "put_back_in_the_wrong_order",
         "D5",
         "queued_append.py",
-        "sorted(waited, key=lambda one: -one.number)",
-        "sorted(waited, key=lambda one: one.number)",
+        "sorted((*queue, *others), key=lambda one: one.number)",
+        "(*others, *queue)",
         "Appends that the store could not take are handed over in the opposite order later.",
     ),
     _bug(

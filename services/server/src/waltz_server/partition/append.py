@@ -395,11 +395,11 @@ class AppendQueue:
         return True
 
     def _queue_again(self, others: Iterable[QueuedAppend] = ()) -> None:
-        """Those in lines, and others that came earlier than what is in the queue."""
+        """Those in lines and these others, each at its place in the order of arrival."""
         head = self._queue[0] if self._queue else None
         if isinstance(head, QueuedAppend):
             head.check = None  # others are before it now
-        self._queue.extendleft(back_in_the_queue([*self._lines.dissolve(), *others]))
+        back_in_the_queue(self._queue, [*self._lines.dissolve(), *others])
 
     def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,12 +80,14 @@ class QueuedAppend:
         return again is not None and again.repeated is not None and again.found is None
 
 
-def back_in_the_queue(waited: Iterable[QueuedAppend | Marker]) -> list[QueuedAppend | Marker]:
-    """Those that are in no line any longer, the last that came first."""
-    for one in waited:
+def back_in_the_queue(queue: deque[QueuedAppend | Marker], others: Iterable[QueuedAppend | Marker]) -> None:
+    """Put others, which are in no line any longer, where they belong in the order of arrival."""
+    waiting = sorted((*queue, *others), key=lambda one: one.number)
+    queue.clear()
+    for one in waiting:
         if isinstance(one, QueuedAppend) and one.again is not None:
             one.again.waiter = None
-    return sorted(waited, key=lambda one: -one.number)
+        queue.append(one)
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:
