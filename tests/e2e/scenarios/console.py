@@ -87,11 +87,12 @@ def _visit(world: World, link: str) -> None:
     opener = urllib.request.build_opener(
         urllib.request.HTTPSHandler(context=trusted), urllib.request.HTTPCookieProcessor(CookieJar())
     )
-    opener.addheaders = [("Origin", address.rstrip("/")), ("Content-Type", "application/json")]
+    headers = {"Origin": address.rstrip("/"), "Content-Type": "application/json"}
 
     def ask(path: str, body: object = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        with opener.open(f"{address}api/{path}", data=data, timeout=30) as answer:
+        asked = urllib.request.Request(f"{address}api/{path}", data, headers)
+        with opener.open(asked, timeout=30) as answer:
             return json.load(answer)
 
     wait_until("the console takes the token", lambda: _logged_in(ask, token), 60.0)
@@ -115,7 +116,9 @@ def _visit(world: World, link: str) -> None:
 def _logged_in(ask: Any, token: str) -> bool:
     try:
         return bool(ask("login", {"token": token})["ok"])
-    except urllib.error.URLError:
+    except urllib.error.HTTPError as refused:
+        raise AssertionError(f"the login: status {refused.code}: {refused.read()!r}") from None
+    except (urllib.error.URLError, ConnectionError):
         return False  # kubectl does not forward yet
 
 

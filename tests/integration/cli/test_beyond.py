@@ -38,6 +38,9 @@ def test_append_get_and_tail_on_the_standard_streams(live: Live, tmp_path: Path)
         (line["header"], line.get("data"), line.get("data_base64")) for line in lines(tail(live, "-p", "3"))
     ]
     assert again == [(line["header"], line.get("data"), line.get("data_base64")) for line in lines(exported)]
+    by_whom = lines(tail(live, "-p", "0", "--from", "0"))
+    chosen = lines(tail(live, "-p", "0", "--from", "0", "--client", str(by_whom[-1]["client"])))
+    assert chosen == [line for line in by_whom if line["client"] == by_whom[-1]["client"]] != by_whom
     wrong = live.run("append", "--json-lines", stdin=b'{"data": "x"}\n{"date": 1}\n')
     assert "line 2 of the input is no transaction: it has neither data nor data_base64" in wrong.error(2)
     assert "exclude each other" in live.run("append", "--whole", "--data", "x").error(2)

@@ -313,6 +313,20 @@ async def test_records_are_read_in_pages_and_by_header() -> None:
         assert (one["header"], one["kind"], one["json"]) == (1, "json", '{\n  "n": 7\n}')
 
 
+async def test_records_are_searched_by_the_client_that_appended_them() -> None:
+    async with console() as rig:
+        await append(rig, 3)
+        await append(rig, 3)  # another client
+        rows = (await rig.page("/api/records?partition=1"))["rows"]
+        assert isinstance(rows, list)
+        newer, older = rows[0]["client"], rows[-1]["client"]
+        assert newer != older
+        found = await rig.page(f"/api/records?partition=1&client={older}")
+        assert ids(found) == [2, 1, 0]
+        assert str(found["command"]).endswith(f"--client {older}")
+        assert ids(await rig.page(f"/api/records?partition=1&client={newer}&header=2")) == [5]
+
+
 async def test_mistakes_in_a_question_are_one_sentence() -> None:
     async with console() as rig:
         await append(rig, 1)
@@ -320,6 +334,7 @@ async def test_mistakes_in_a_question_are_one_sentence() -> None:
             ("/api/records?partition=9", "there is no partition 9"),
             ("/api/records?partition=x", "partition is a number"),
             ("/api/records?partition=1&header=seven", "a header filter is"),
+            ("/api/records?partition=1&client=me", "client is a number"),
             ("/api/record?partition=1&id=5", "has no transaction 5"),
             ("/api/record?partition=1&id=99999999999999999999", "id is a number"),
         ):

@@ -22,8 +22,8 @@ from waltz_tools.cli.common import (
     run,
 )
 from waltz_tools.cli.transactions import (
-    HeaderFilter,
     Line,
+    Search,
     describe,
     json_lines,
     parse_lock,
@@ -166,6 +166,14 @@ def tail(
             show_default=False,
         ),
     ] = None,
+    client: Annotated[
+        int | None,
+        typer.Option(
+            "--client",
+            help="Id of a client: only what it appended; -n counts only these.",
+            show_default=False,
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with what is appended from now on.")
     ] = False,
@@ -175,7 +183,7 @@ def tail(
     """Print transactions as JSON lines: partition, transaction, header, client, data (data_base64 when it is
     not text)."""
     chosen = None if partition is None else parse_partitions(partition)
-    wanted = None if header is None else HeaderFilter.parse(header)
+    wanted = Search.of(header, client)
     run(_until_interrupt(_tail(config, chosen, start, last, wanted, follow, headers_only, output)))
 
 
@@ -184,7 +192,7 @@ async def _tail(
     chosen: list[int] | None,
     start: int | None,
     last: int,
-    wanted: HeaderFilter | None,
+    wanted: Search | None,
     follow: bool,
     headers_only: bool,
     output: OutputFormat,
@@ -208,13 +216,11 @@ async def _tail(
         ) as feed:
             async for transaction in feed:
                 early = start is not None and transaction.transaction_id < start
-                if not early and (wanted is None or wanted(transaction.header)):
+                if not early and (wanted is None or wanted(transaction)):
                     _print(output, describe(transaction))
 
 
-async def _place(
-    client: WaltzClient, partition: int, end: int, last: int, wanted: HeaderFilter | None
-) -> int:
+async def _place(client: WaltzClient, partition: int, end: int, last: int, wanted: Search | None) -> int:
     """The id after which the last `count` transactions begin. With a filter headers are read backwards, in
     growing pieces."""
     if wanted is None or last == 0:
@@ -225,7 +231,7 @@ async def _place(
         ids: list[int] = []
         async with client.feed(partition, after=low - 1, until=high, headers_only=True) as feed:
             async for transaction in feed:
-                if wanted(transaction.header):
+                if wanted(transaction):
                     ids.append(transaction.transaction_id)
         if found + len(ids) >= last:
             return ids[found - last] - 1

@@ -42,6 +42,26 @@ class HeaderFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """Which transactions are wanted: by header, by the client that appended them; None = whatever it is."""
+
+    header: HeaderFilter | None = None
+    client: int | None = None
+
+    @classmethod
+    def of(cls, header: str | None, client: int | None) -> Search | None:
+        """None when all are wanted; a usage error of one line."""
+        if header is None and client is None:
+            return None
+        return cls(None if header is None else HeaderFilter.parse(header), client)
+
+    def __call__(self, one: FeedTransaction) -> bool:
+        if self.client is not None and one.req_id.client_id != self.client:
+            return False
+        return self.header is None or self.header(one.header)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One transaction to append; None = as on the command line."""
 

@@ -20,7 +20,7 @@ from waltz_admin.reports import CLIENTS, LATENCY, LOCKS
 from waltz_client import WaltzClientError
 from waltz_client.errors import AppendError
 from waltz_runtime.http_guard import ConnectionGuard
-from waltz_tools.cli.transactions import HeaderFilter
+from waltz_tools.cli.transactions import Search
 from waltz_tools.console import pages
 from waltz_tools.console.collector import Collector, Observation
 from waltz_tools.console.records import MAX_PAGE, RecordReader, command
@@ -295,14 +295,16 @@ class Console:
         partition = _number(request, "partition", 0)
         count = min(max(_number(request, "count", 50), 1), MAX_PAGE)
         start, before = _optional(request, "from"), _optional(request, "before")
-        header = request.query.get("header") or None
-        wanted = None if header is None else HeaderFilter.parse(header)
+        header, client = request.query.get("header") or None, _optional(request, "client")
+        wanted = Search.of(header, client)
         found = await self._records.page(partition, before=before, start=start, count=count, wanted=wanted)
         rows = found["rows"]
         first = start
         if before is not None and isinstance(rows, list) and rows:
             first = rows[-1]["id"]
-        shown = command(self._settings.config, partition, start=first, count=count, header=header)
+        shown = command(
+            self._settings.config, partition, start=first, count=count, header=header, client=client
+        )
         return _json({**found, "command": shown})
 
     async def _record(self, request: web.Request) -> web.Response:
@@ -312,8 +314,7 @@ class Console:
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         self._check_data()
         partition = _number(request, "partition", 0)
-        header = request.query.get("header") or None
-        wanted = None if header is None else HeaderFilter.parse(header)
+        wanted = Search.of(request.query.get("header") or None, _optional(request, "client"))
         stream = await self._open_stream(request)
         try:
             async with asyncio.TaskGroup() as group:

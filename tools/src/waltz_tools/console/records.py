@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_client import FeedTransaction, WaltzClient
-from waltz_tools.cli.transactions import HeaderFilter
+from waltz_tools.cli.transactions import Search
 from waltz_tools.console.collector import ending
 from waltz_tools.console.payload import preview, views
 from waltz_tools.invocation import waltz_command
@@ -90,7 +90,7 @@ class RecordReader:
         before: int | None,
         start: int | None,
         count: int,
-        wanted: HeaderFilter | None,
+        wanted: Search | None,
     ) -> Page:
         """Up to `count` transactions: from `start` on, or the last ones up to `before` (without both: the end
         of the log), the newest first; with a filter those that match among the next `MAX_SEARCHED`."""
@@ -122,15 +122,19 @@ class RecordReader:
             (found,) = await _read(client, partition, [transaction])
             return {**_fields(found), **views(found.data or b"")}
 
-    async def follow(self, partition: int, wanted: HeaderFilter | None) -> AsyncIterator[Page]:
+    async def follow(self, partition: int, wanted: Search | None) -> AsyncIterator[Page]:
         """What is appended from now on, in messages of at most `FOLLOW_BATCH` transactions, a few per
         second."""
         async with self.client() as client:
             _check(partition, client)
-            async with client.feed(partition, after=None, where=wanted) as feed:
+            header = None if wanted is None else wanted.header
+            async with client.feed(partition, after=None, where=header) as feed:
                 async for batch in feed.batches():
-                    shown = batch[-FOLLOW_BATCH:]
-                    yield {"rows": [_row(one) for one in shown][::-1], "left_out": len(batch) - len(shown)}
+                    found = [one for one in batch if wanted is None or wanted(one)]
+                    shown = found[-FOLLOW_BATCH:]
+                    if shown:
+                        left_out = len(found) - len(shown)
+                        yield {"rows": [_row(one) for one in shown][::-1], "left_out": left_out}
                     await asyncio.sleep(FOLLOW_PAUSE_SECONDS)
 
     @asynccontextmanager
@@ -149,15 +153,13 @@ def _check(partition: int, client: WaltzClient) -> None:
         raise AdminError(f"there is no partition {partition}: the cluster has {client.num_partitions}")
 
 
-async def _headers(
-    client: WaltzClient, partition: int, low: int, high: int, wanted: HeaderFilter
-) -> list[int]:
+async def _headers(client: WaltzClient, partition: int, low: int, high: int, wanted: Search) -> list[int]:
     async with client.feed(partition, after=low - 1, until=high, headers_only=True) as feed:
-        return [one.transaction_id async for one in feed if wanted(one.header)]
+        return [one.transaction_id async for one in feed if wanted(one)]
 
 
 async def _backward(
-    client: WaltzClient, partition: int, top: int, count: int, wanted: HeaderFilter | None
+    client: WaltzClient, partition: int, top: int, count: int, wanted: Search | None
 ) -> tuple[list[int], int, int]:
     """Ids, and the first and the last id that were looked at."""
     if wanted is None:
@@ -176,7 +178,7 @@ async def _backward(
 
 
 async def _forward(
-    client: WaltzClient, partition: int, start: int, end: int, count: int, wanted: HeaderFilter | None
+    client: WaltzClient, partition: int, start: int, end: int, count: int, wanted: Search | None
 ) -> tuple[list[int], int, int]:
     first = max(0, start)
     if wanted is None:
@@ -222,10 +224,20 @@ def _row(one: FeedTransaction) -> Page:
     return {**_fields(one), **preview(one.data or b"")}
 
 
-def command(config: str, partition: int, *, start: int | None, count: int, header: str | None) -> str:
+def command(
+    config: str,
+    partition: int,
+    *,
+    start: int | None,
+    count: int,
+    header: str | None,
+    client: int | None = None,
+) -> str:
     """The command that prints the same transactions."""
     words = [waltz_command(), "tail", "-c", shlex.quote(config), "-p", str(partition)]
     words += ["--from", str(start)] if start is not None else ["--last", str(count)]
     if header:
         words += ["--header", shlex.quote(header)]
+    if client is not None:
+        words += ["--client", str(client)]
     return " ".join(words)

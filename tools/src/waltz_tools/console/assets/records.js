@@ -51,6 +51,7 @@ class Records {
       this.field("partition", "Partition", "number", query.get("partition") || "0"),
       this.field("from", "From transaction", "number", query.get("from") || ""),
       this.field("header", "Header (VALUE or VALUE/MASK)", "text", query.get("header") || ""),
+      this.field("client", "Client", "number", query.get("client") || ""),
       h("button", { type: "submit", class: "primary" }, "Show"),
       (this.older = h("button", { type: "button", onclick: () => this.load({ before: this.found.older }) }, "Older")),
       (this.newer = h("button", { type: "button", onclick: () => this.load({ from: this.found.newer }) }, "Newer")),
@@ -80,6 +81,7 @@ class Records {
     this.unfollow();
     const query = new URLSearchParams({ partition: this.partition.value || "0" });
     if (this.header.value) query.set("header", this.header.value);
+    if (this.client.value) query.set("client", this.client.value);
     for (const [name, value] of Object.entries(wanted)) if (value !== "" && value !== null && value !== undefined) query.set(name, value);
     this.says.textContent = "Reading…";
     try {
@@ -101,6 +103,7 @@ class Records {
     if (this.stream) return this.unfollow();
     const query = new URLSearchParams({ partition: this.partition.value || "0" });
     if (this.header.value) query.set("header", this.header.value);
+    if (this.client.value) query.set("client", this.client.value);
     this.stream = new EventSource(`/api/follow?${query}`);
     this.live.setAttribute("aria-pressed", "true");
     this.live.textContent = "Stop following";
