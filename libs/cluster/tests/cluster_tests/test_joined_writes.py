@@ -8,7 +8,7 @@ from waltz_cluster import joined_writes
 from waltz_cluster.errors import ConnectionLostError, NoNodeError, VersionConflictError
 from waltz_cluster.joined_writes import JoinedWrites
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import ZnodeStat, ZooKeeperStore
 
 
 async def made(store: ZooKeeperStore, root: str, count: int) -> list[str]:
@@ -66,6 +66,33 @@ async def test_many_writes_are_several_transactions(monkeypatch: pytest.MonkeyPa
     operations.clear()
     assert await asyncio.gather(*(writes.set(path, b"5byte", 1) for path in paths)) == [2] * 5
     assert operations == ["set"] * 5
+
+
+async def test_what_is_asked_for_while_zookeeper_is_busy_waits_and_goes_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryZooKeeper().session()
+    paths = await made(store, "/w", 6)
+    monkeypatch.setattr(joined_writes, "MAX_IN_FLIGHT", 1)
+    operations, writes = watched(store), JoinedWrites(store)
+    slow, go_on = store.set, asyncio.Event()
+
+    async def waits(path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
+        await go_on.wait()
+        return await slow(path, data, version=version)
+
+    monkeypatch.setattr(store, "set", waits)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(writes.set(paths[0], b"new", 0))]
+        for path in paths[1:]:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            asked.append(tasks.create_task(writes.set(path, b"new", 0)))
+        await asyncio.sleep(0)
+        assert operations == []
+        go_on.set()
+    assert [one.result() for one in asked] == [1] * 6
+    assert operations == ["set", "transaction"]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REPLY, Fault.LOSE_REQUEST])

@@ -40,7 +40,7 @@ _STATES = {
     Condition.UNDECIDABLE: StoreState.UNDECIDABLE,
     Condition.FAULT: StoreState.FAULT,
 }
-_FIRST_CHECK_SECONDS = 1.0
+_FIRST_CHECK_SECONDS = 2.0
 _LAST_CHECK_SECONDS = 5.0
 _LISTING_RETRY_SECONDS = 0.5
 _ZOOKEEPER_SECONDS = 2.0
@@ -253,7 +253,7 @@ class SessionRun:
                 self.changed.notify()
             condition, reason = recovery.condition()
             self._host.report(_STATES[condition], reason)
-            await self._raise_if_over()
+            self._raise_if_ended()
             if condition is not Condition.FAULT and self._may_write(now):
                 try:
                     await self._write_states()
@@ -262,6 +262,7 @@ class SessionRun:
                     self.note("cannot write replica states yet", reason=str(error))
                     await wait_for(ticket, _LISTING_RETRY_SECONDS)
                     continue
+            await self._check_when_due()
             await wait_for(ticket, self._next_wake(now, grace_ends if gathering else None))
 
     def _may_write(self, now: float) -> bool:
@@ -275,12 +276,14 @@ class SessionRun:
         return not recovery.in_progress or now - self._quorum_since >= self._settings.recovery_grace_seconds
 
     async def _write_states(self) -> None:
-        """Write replica states; afterwards the listed ones have a voice."""
+        """Write replica states; afterwards the listed ones have a voice. Where that succeeds the session is
+        still ours: what is due as a question for it has its answer."""
         try:
             async with asyncio.timeout(_ZOOKEEPER_SECONDS):
                 written = await self._context.keeper.write_states(self._recovery)
         except TimeoutError as error:
             raise ConnectionLostError("no answer from ZooKeeper in time") from error
+        self._check_at = max(self._check_at, self._loop.time() + self._check_every)
         self._recovery.metadata_written(written)
         if self.session is not None:
             self._enter_listed()
@@ -406,12 +409,18 @@ class SessionRun:
     # ---- small things
 
     async def _raise_if_over(self) -> None:
-        now = self._loop.time()
+        self._raise_if_ended()
+        await self._check_when_due()
+
+    def _raise_if_ended(self) -> None:
         if self._end_now is not None:
             raise SessionEnded(self._end_now)
-        if self._restart_at is not None and now >= self._restart_at:
+        if self._restart_at is not None and self._loop.time() >= self._restart_at:
             self._replaced = True
             raise SessionEnded(self._restart_reason)
+
+    async def _check_when_due(self) -> None:
+        now = self._loop.time()
         if now >= self._check_at:
             await self._check(now)
 

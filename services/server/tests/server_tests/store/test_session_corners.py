@@ -414,3 +414,22 @@ async def test_storage_7_24_a_set_that_changes_while_the_opening_ends_is_not_mis
         await server.opened()
         await server.append(entries(3))
         await until(lambda: cluster.nodes["d:1"].max_txid == 2)
+
+
+async def test_a_slow_takeover_does_not_ask_zookeeper_again_and_again() -> None:
+    """Nodes that are busy with a thousand partitions answer late; then each further question to ZooKeeper
+    would make it later still. What was written with a version check says that the session is ours."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(3))
+        await first.crash()
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.2
+        second = cluster.server(generation=2)
+        operations: list[str] = []
+        second.zk.fault = lambda operation, _path: operations.append(operation)
+        began = asyncio.get_running_loop().time()
+        await second.opened()
+        assert asyncio.get_running_loop().time() - began > 1.5
+        assert operations == ["get", "set", "set"]
