@@ -40,7 +40,8 @@ from waltz_testkit.ports import free_port
 GROUP = "operator"
 CALM_SECONDS = 45.0
 """After the last change, before the rest is measured: what is looked at again soon has been by then."""
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 5.0
+"""A page costs the operator milliseconds, which count."""
 READS, WATCHES = frozenset({"get", "list"}), frozenset({"watch"})
 _AGE = re.compile(rb'^waltz_operator_reconcile_age_seconds\{name="[^"]*",namespace="([^"]*)"\} (\S+)', re.M)
 

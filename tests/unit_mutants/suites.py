@@ -17,6 +17,7 @@ _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
     f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
+    f"{_STORAGE}/test_journal_volume.py",
     f"{_STORAGE}/test_journal_settling.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",

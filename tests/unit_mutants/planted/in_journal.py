@@ -382,4 +382,29 @@ JOURNAL_BUGS = (
         "            return results\n",
         "A failed commit is answered with success.",
     ),
+    # ---- a volume of its own
+    _journal(
+        "journal_inside_is_forgotten",
+        "C7",
+        "directory.py",
+        "    if not holds_journal(fs, place, journal_id) and holds_journal(fs, inside, journal_id):\n",
+        "    if holds_journal(fs, place, journal_id) and holds_journal(fs, inside, journal_id):\n",
+        "A node that was killed never starts again after its journal got a volume of its own.",
+    ),
+    _journal(
+        "any_journal_will_do",
+        "C7",
+        "log.py",
+        "    return header is not None and header.journal_id == journal_id\n",
+        "    return header is not None\n",
+        "What a released journal in the new place holds is taken for what the directory needs.",
+    ),
+    _journal(
+        "needed_journal_is_overwritten",
+        "C7",
+        "log.py",
+        "        if header is not None and header.epoch > 0:\n",
+        "        if header is not None and header.epoch > 64:\n",
+        "A data volume that came back empty costs what its journal holds, without a word.",
+    ),
 )

@@ -49,7 +49,13 @@ from waltz_operator.model.task import Task, task_of
 from waltz_operator.model.times import seconds
 from waltz_operator.model.versions import VersionPlan, own_version, version_plan
 from waltz_operator.model.windows import closed
-from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, impossible_changes
+from waltz_operator.resources import (
+    RenderInputs,
+    VolumeFacts,
+    desired_objects,
+    impossible_changes,
+    optional_kinds,
+)
 from waltz_operator.resources.login import Level
 
 MAX_RESTART_LAG = 10_000
@@ -408,7 +414,7 @@ def impossible(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
     if facts.version.refused:
         lines.append(f"spec.version: {facts.version.refused}")
     if absent:
-        wanted = {str(body["kind"]) for body in desired_objects(snapshot.cluster, inputs)}
+        wanted = optional_kinds(snapshot.cluster, inputs)
         lines += [
             f"{kind}: its definition is not installed in the Kubernetes cluster, or the operator's role does not permit it"
             for kind in sorted(wanted & absent)

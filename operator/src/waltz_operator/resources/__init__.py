@@ -6,8 +6,15 @@ server, zookeeper, network, monitoring, certificates, copy_job). `config.py` ren
 that the containers mount. Next stage: `waltz_operator.plan.cluster` decides when each object is applied.
 """
 
-from waltz_operator.resources.all_objects import desired_objects, impossible_changes
+from waltz_operator.resources.all_objects import desired_objects, impossible_changes, optional_kinds
 from waltz_operator.resources.copy_job import copy_job
 from waltz_operator.resources.inputs import RenderInputs, VolumeFacts
 
-__all__ = ["RenderInputs", "VolumeFacts", "copy_job", "desired_objects", "impossible_changes"]
+__all__ = [
+    "RenderInputs",
+    "VolumeFacts",
+    "copy_job",
+    "desired_objects",
+    "impossible_changes",
+    "optional_kinds",
+]

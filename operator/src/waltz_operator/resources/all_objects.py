@@ -9,6 +9,7 @@ from typing import Any
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.topology import groups, storage_nodes, zookeeper_claims
 from waltz_operator.api.validate import Problem
+from waltz_operator.resources.addresses import server_slices
 from waltz_operator.resources.certificates import cert_manager_certificates
 from waltz_operator.resources.claims import impossible_claim
 from waltz_operator.resources.console import console_objects
@@ -37,6 +38,12 @@ def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mappin
         *monitors(cluster),
     )
     return tuple(json.loads(json.dumps(made)) for made in objects)  # nothing shared between two places
+
+
+def optional_kinds(cluster: WaltzCluster, inputs: RenderInputs) -> set[str]:
+    """Those of the kinds of the desired objects that need not be there: see `kube.kinds.OPTIONAL`."""
+    made = (*cert_manager_certificates(cluster), *monitors(cluster), *server_slices(cluster, inputs, []))
+    return {str(one["kind"]) for one in made}
 
 
 def impossible_changes(cluster: WaltzCluster, inputs: RenderInputs) -> list[Problem]:

@@ -28,7 +28,14 @@ from waltz_operator.api.topology import (
     zookeeper_pods,
     zookeeper_tls,
 )
-from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
+from waltz_operator.kube import kinds
+from waltz_operator.resources import (
+    VolumeFacts,
+    copy_job,
+    desired_objects,
+    impossible_changes,
+    optional_kinds,
+)
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
 
@@ -477,3 +484,13 @@ def test_copy_jobs_take_resources_and_a_pod_template() -> None:
     plain = copy_job(cluster(), INPUTS, migration="move", partition=3, arguments=["copy-partition"])
     (copy,) = plain["spec"]["template"]["spec"]["containers"]
     assert copy["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kinds_that_need_not_be_there_are_known_without_rendering_all(variant: str) -> None:
+    """Everything was rendered a second time in each pass, to see which of them are asked for."""
+    made = cluster(VARIANTS[variant])
+    inputs = replace(INPUTS, server_addresses=(("10.0.0.7", "fd00::7"),))
+    optional = {kind.kind for kind in kinds.OPTIONAL}
+    wanted = {str(body["kind"]) for body in desired_objects(made, inputs)} & optional
+    assert optional_kinds(made, inputs) == wanted

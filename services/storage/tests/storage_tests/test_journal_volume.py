@@ -51,6 +51,23 @@ def test_a_journal_inside_is_found_after_another_place_was_configured() -> None:
     manager.close()
 
 
+def test_a_released_journal_in_the_new_place_is_not_taken_for_the_one_inside() -> None:
+    """The volume was in use before; then the node ran with a journal inside, and was killed."""
+    disk = with_a_volume()
+    elsewhere(disk).close()
+    manager = open_manager(disk, threshold=700, journal=JOURNAL)
+    manager.assign(0)
+    partition = manager.get(0)
+    partition.raise_fence(1)
+    partition.set_low_water_mark(1, -1)
+    append(partition, 0, 4)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    manager = elsewhere(disk)
+    assert_holds(manager.get(0), 4)
+    manager.close()
+
+
 def test_safety_c7_a_lost_volume_of_the_journal_has_an_exit_code_of_its_own() -> None:
     disk = with_a_volume()
     elsewhere(disk).assign(0)
