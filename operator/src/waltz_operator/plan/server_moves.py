@@ -115,10 +115,12 @@ def why_not(facts: Facts) -> str:
     for name, pod in sorted(kube.pods.items()):
         if pod.component in ("storage", "server", "zookeeper") and (pod.deleting or not pod.ready):
             return f"{name} is not ready"
+    unmeasured = (_not_measured(facts, tree, server) for server in sorted(tree.servers))
+    why = next((one for one in unmeasured if one), "")
+    if why:
+        return why
     health = health_of(facts)
-    if health.why_unhealthy or health.behind:
-        return health.why_unhealthy or health.behind
-    return next((why for server in sorted(tree.servers) if (why := _not_measured(facts, tree, server))), "")
+    return health.why_unhealthy or health.behind
 
 
 def _not_measured(facts: Facts, tree: TreeView, server: int) -> str:
@@ -142,11 +144,11 @@ def _decided(
 ) -> tuple[ServerMoveRecord, ...]:
     """What is to move now, as records that are due."""
     tree = facts.tree
+    if any(facts.now - one.at < limits.window_seconds for one in records):
+        return ()
     if why_not(facts) or not isinstance(tree, TreeView) or tree.assignment is None:
         return ()
     warm = [one for one in records if facts.now - one.at < limits.cooldown_seconds]
-    if any(facts.now - one.at < limits.window_seconds for one in records):
-        return ()
     loads: dict[int, float] = {}
     for view in facts.servers.values():
         if isinstance(view, ServerView) and isinstance(view.load, ServerLoad):
@@ -161,6 +163,8 @@ def _decided(
         improvement=limits.improvement,
         limit=min(limits.moves, MAX_RECORDS - len(warm)),
     )
+    if not chosen:
+        return ()
     try:
         moved(tree.assignment, tree.members, chosen)
     except ClusterError:
