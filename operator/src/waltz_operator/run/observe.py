@@ -10,21 +10,15 @@ before nodes and servers, so that what they say is newer than what it says (the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
-from waltz_admin.reports import LOAD, read_reports
-from waltz_admin.server_admin import inspect_server
-from waltz_admin.storage_admin import inspect_node
-from waltz_admin.tree import admin_endpoint
 from waltz_admin.tree_copy import read_tree
 from waltz_admin.tree_file import encode
 from waltz_admin.view import probe
 from waltz_cluster.errors import ClusterError
-from waltz_cluster.serializers import StoreParams
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.errors import ResourceError
@@ -41,8 +35,6 @@ from waltz_operator.model.ownership import belongs
 from waltz_operator.model.snapshot import (
     Closure,
     KubeView,
-    NodeView,
-    ServerView,
     Snapshot,
     TreeView,
     Unknown,
@@ -57,18 +49,16 @@ from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
 from waltz_operator.run.installations import Installations
+from waltz_operator.run.observe_processes import Limits, Processes
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
-from waltz_operator.run.read_waltz import load_of, node_view, server_view, tree_view
+from waltz_operator.run.read_waltz import tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_access import guarded, read_mark
 from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 from waltz_operator.tls.secrets import TlsSecrets, material_digests, secret_data
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.errors import WaltzProtocolError
-from waltz_protocol.types import Endpoint
 
-T = TypeVar("T")
 SECRETS_SECONDS = 60.0
 """So long the Secrets of others are taken as they were read, of a cluster at rest."""
 
@@ -83,15 +73,6 @@ _KINDS: tuple[Kind, ...] = (
     kinds.SERVICE,
     kinds.STATEFUL_SET,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds, and how many nodes and servers are asked at the same time."""
-
-    zookeeper_seconds: float = 10.0
-    process_seconds: float = 8.0
-    concurrency: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +93,6 @@ class Observation:
 def one_line(error: BaseException) -> str:
     """An error for a status or an Event."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _left(cluster: WaltzCluster, kube: KubeView | Unknown) -> list[topology.NodeIdentity]:
-    """Storage nodes that have a StatefulSet, in the specification or not."""
-    if isinstance(kube, Unknown):
-        return []
-    known = {node.statefulset for node in topology.storage_nodes(cluster)}
-    return [
-        topology.node_identity(cluster, view.group, view.node, None)
-        for name, view in kube.statefulsets.items()
-        if view.group and view.node and name not in known
-    ]
 
 
 def _others_secrets(cluster: WaltzCluster) -> bool:
@@ -179,6 +148,7 @@ class Observer:
         self._tls_files = tls_files
         self._wall_clock = wall_clock
         self._limits = limits or Limits()
+        self._processes = Processes(wall_clock, self._limits)
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
@@ -223,8 +193,8 @@ class Observer:
         cluster, access, kube, migrations = look.cluster, look.access, look.kube, look.migrations
         unreadable = look.unreadable
         nodes, servers = await asyncio.gather(
-            self._nodes(cluster, kube, tree, access),
-            self._servers(tree, access, loads=cluster.spec.servers.rebalance is not None),
+            self._processes.nodes(cluster, kube, tree, access),
+            self._processes.servers(tree, access, loads=cluster.spec.servers.rebalance is not None),
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
@@ -436,72 +406,3 @@ class Observer:
             return Unknown(f"ZooKeeper gave no complete answer within {seconds:g} s"), closure
         except ClusterError as error:
             return Unknown(f"ZooKeeper: {one_line(error)}"), closure
-
-    # ---- storage nodes and servers
-
-    async def _nodes(
-        self,
-        cluster: WaltzCluster,
-        kube: KubeView | Unknown,
-        tree: TreeView | NoTree | BrokenTree | Unknown,
-        access: Access,
-    ) -> dict[str, NodeView | Unknown]:
-        """Of the specification, of the tree, and those that have left both and still run."""
-        nodes = [*topology.storage_nodes(cluster), *_left(cluster, kube)]
-        ports = {node.connect_string: node.admin_port for node in nodes}
-        if not isinstance(tree, TreeView):
-            return {node: Unknown("the cluster's key is not known") for node in ports}
-        ports |= tree.admin_ports
-        known = {*ports, *tree.groups, *tree.assignments}
-        tls = access.tls
-        if tls is None:
-            return {node: Unknown("the operator has no certificate yet") for node in known}
-        params = StoreParams(tree.cluster_key, tree.num_partitions)
-
-        async def one(node: str) -> NodeView:
-            if node not in ports:
-                raise AdminError(f"the admin port of {node} is not known")
-            return node_view(
-                await inspect_node(admin_endpoint(node, ports[node]), params, tls), self._wall_clock()
-            )
-
-        return await self._ask_all(sorted(known), one)
-
-    async def _servers(
-        self, tree: TreeView | NoTree | BrokenTree | Unknown, access: Access, *, loads: bool
-    ) -> dict[int, ServerView | Unknown]:
-        """`loads`: they are asked for their load too, on a connection of its own, which an old one closes."""
-        if not isinstance(tree, TreeView):
-            return {}
-        tls = access.tls
-        if tls is None:
-            return {server: Unknown("the operator has no certificate yet") for server in tree.servers}
-
-        async def one(server: int) -> ServerView:
-            endpoint = Endpoint.parse(tree.servers[server])
-            timeout = self._limits.process_seconds
-            found = await inspect_server(endpoint, tls, timeout_seconds=timeout)
-            if not loads:
-                return server_view(found, self._wall_clock())
-            (report,) = await read_reports([(server, endpoint)], LOAD, tls=tls, timeout_seconds=timeout / 2)
-            return server_view(found, self._wall_clock(), load_of(report))
-
-        return await self._ask_all(sorted(tree.servers), one)
-
-    async def _ask_all(
-        self, keys: Sequence[Any], ask: Callable[[Any], Awaitable[T]]
-    ) -> dict[Any, T | Unknown]:
-        """Ask each, a bounded number at the same time, each in bounded time."""
-        gate = asyncio.Semaphore(self._limits.concurrency)
-
-        async def one(key: Any) -> T | Unknown:
-            async with gate:
-                try:
-                    async with asyncio.timeout(self._limits.process_seconds):
-                        return await ask(key)
-                except TimeoutError:
-                    return Unknown(f"no answer within {self._limits.process_seconds:g} s")
-                except (AdminError, WaltzProtocolError, OSError, ValueError) as error:
-                    return Unknown(one_line(error))
-
-        return dict(zip(keys, await asyncio.gather(*(one(key) for key in keys)), strict=True))
