@@ -86,6 +86,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/store/voting.py": (f"{_STORE}/test_voting.py",),
     "waltz_server/partition/append_outcomes.py": (f"{_SERVER}/test_append_answers.py",),
     "waltz_server/partition/append_answers.py": (f"{_SERVER}/test_append_answers.py",),
+    "waltz_server/partition/queued_append.py": (f"{_SERVER}/test_append_lines.py",),
     "waltz_server/partition/lock_lines.py": (
         f"{_SERVER}/test_append_lines.py",
         f"{_SERVER}/test_lock_lines.py",
