@@ -15,6 +15,7 @@ from dataclasses import dataclass
 NAMES = (
     "hello",
     "blocks",
+    "block_columns",
     "client_messages",
     "storage_messages",
     "admin_messages",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from waltz_protocol.frames.blocks import (
     BLOCK_HEAD_BYTES,
@@ -123,7 +124,7 @@ def columns_of_blocks(blocks: Sequence[Block]) -> dict[str, pa.Array] | None:
     data = b"".join(slices)
     starts = np.concatenate(places)
     heads = _items(data, _HEAD, starts)
-    columns = {name: pa.array(heads[name].astype(heads[name].dtype.newbyteorder("="))) for name in _COLUMNS}
+    columns = {name: _column(heads[name]) for name in _COLUMNS}
     columns["data"] = _payloads(data, starts, heads["length"])
     return columns
 
@@ -136,4 +137,11 @@ def _payloads(data: bytes, starts: Numbers, lengths: Numbers) -> pa.Array:
     bounds[1::2] = starts + STORED_HEAD_BYTES
     bounds[2::2] = bounds[1::2] + lengths
     pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return pieces.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    return pc.take(pieces, _column(np.arange(1, 2 * count, 2, dtype=np.int32)))
+
+
+def _column(numbers: Numbers) -> pa.Array:
+    """Whole numbers of 32 or 64 bits. Not by `pa.array`, which imports pandas to ask about their type."""
+    native = numbers.astype(numbers.dtype.newbyteorder("="))
+    kind = pa.int64() if native.itemsize == 8 else pa.int32()
+    return pa.Array.from_buffers(kind, len(native), [None, pa.py_buffer(native)])
