@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from operator_tests.plan.cluster import facts, kube, rendered
 from operator_tests.resources.clusters import VARIANTS, Spec, cluster, merged
+from waltz_operator.api.metadata import BASIS_HASH, TEMPLATE, TEMPLATE_HASH
 from waltz_operator.model.actions import ApplyObject, DeleteObject
 from waltz_operator.model.desired import Memory, desired_of
 from waltz_operator.model.facts import Facts
@@ -52,6 +53,18 @@ def test_it_is_applied_when_there_is_a_tree_whatever_else_is_under_way() -> None
     assert KEY in written(wanting(facts(kube({0: None}))))
     assert KEY not in written(wanting(facts(with_console(kube()))))
     assert KEY in written(wanting(facts(with_console(kube(), "console-1"))))
+
+
+def test_the_window_of_restarts_is_not_its_own() -> None:
+    """Servers keep their template until it opens; the console does not."""
+    kept = {TEMPLATE: '{"old": true}', TEMPLATE_HASH: "t1", BASIS_HASH: "b1"}
+    live = ObjectView("d", "", "console-1", {"metadata": {"annotations": kept}})
+    body = {"metadata": {"name": KEY.name, "annotations": {}}, "spec": {"template": {"new": True}}}
+    view = replace(kube(), objects={**kube().objects, KEY: live})
+    found = replace(wanting(facts(view)), restarts_wait="the window opens on Saturday")
+    decision = decide(found, (*rendered(), Rendered(KEY, body, "console-2", "t2")))
+    (applied,) = [one for one in decision.actions if isinstance(one, ApplyObject)]
+    assert (applied.key, applied.body["spec"]["template"]) == (KEY, {"new": True})
 
 
 def test_nothing_waits_for_it() -> None:
