@@ -8,7 +8,7 @@ by who asks, and no metrics server is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,6 +53,22 @@ class ServerLoad:
         work = {partition: rates[index].work for partition, rates in self.rates.items()}
         total = sum(work.values())
         return {partition: self.cpu[index] * one / total for partition, one in work.items() if total > 0}
+
+
+def costs(servers: Iterable[ServerLoad], minutes: int) -> dict[int, float]:
+    """Partition → what it costs whichever server has it, parts of a core.
+
+    A process uses a few percent when nobody asks anything of it, and these do not move with a partition. So
+    work costs everywhere what it costs where a core does most of it.
+    """
+    index, work, prices = WINDOWS_MINUTES.index(minutes), dict[int, float](), list[float]()
+    for server in servers:
+        own = {partition: rates[index].work for partition, rates in server.rates.items()}
+        total = sum(own.values())
+        if total > 0:
+            prices.append(server.cpu[index] / total)
+        work |= own
+    return {partition: one * min(prices, default=0.0) for partition, one in work.items()}
 
 
 def parse_load(found: Mapping[str, Any]) -> ServerLoad | None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from waltz_admin.load import PartitionRates, ServerLoad, parse_load
+from waltz_admin.load import PartitionRates, ServerLoad, costs, parse_load
 from waltz_admin.reports import parse_report
 from waltz_protocol.types import Endpoint
 
@@ -27,6 +27,17 @@ def test_the_processor_is_divided_by_appends_bytes_and_what_was_sent() -> None:
     assert found.of_partitions(1) == pytest.approx({3: 0.4, 7: 0.1})
     assert found.of_partitions(5) == pytest.approx({3: 0.4, 7: 0.0})
     assert found.rates[3][0] == PartitionRates(300, 0, 2000)
+
+
+def test_what_a_process_uses_at_rest_is_no_partitions() -> None:
+    """As measured: two partitions of 495 appends/s, and one of two appends/s on a server that is at rest."""
+    busy = ServerLoad(90.0, (0.114,) * 3, {0: (PartitionRates(495),) * 3, 1: (PartitionRates(495),) * 3})
+    quiet = ServerLoad(90.0, (0.059,) * 3, {2: (PartitionRates(2),) * 3})
+    assert quiet.of_partitions(1)[2] == pytest.approx(0.059)
+    assert costs([busy, quiet, ServerLoad(9.0, (0.02,) * 3)], 1) == pytest.approx(
+        {0: 0.057, 1: 0.057, 2: 0.114 * 2 / 990}
+    )
+    assert costs([], 5) == {}
 
 
 def test_where_nothing_is_done_nothing_is_divided() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from waltz_admin.load import ServerLoad
+from waltz_admin.load import ServerLoad, costs
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.moving import ServerMove, moved
 from waltz_cluster.replica_rules import why_stale
@@ -149,10 +149,8 @@ def _decided(
     if why_not(facts) or not isinstance(tree, TreeView) or tree.assignment is None:
         return ()
     warm = [one for one in records if facts.now - one.at < limits.cooldown_seconds]
-    loads: dict[int, float] = {}
-    for view in facts.servers.values():
-        if isinstance(view, ServerView) and isinstance(view.load, ServerLoad):
-            loads |= view.load.of_partitions(limits.window_minutes)
+    views = [view.load for view in facts.servers.values() if isinstance(view, ServerView)]
+    loads = costs([one for one in views if isinstance(one, ServerLoad)], limits.window_minutes)
     preferred = {int(one) for member in tree.members.values() for one in member.preferred}
     chosen = choose(
         tree.owners,
