@@ -354,8 +354,8 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/restarts.py",
-                "        if facts.version.down and not one.pod.stuck and not servers_done(kube, objects):\n",
-                "        if facts.version.down and one.pod.stuck and not servers_done(kube, objects):\n",
+                "        if facts.version.down and not one.pod.stuck and not servers_done(facts, kube, objects):\n",
+                "        if facts.version.down and one.pod.stuck and not servers_done(facts, kube, objects):\n",
             ),
         ),
         "went back before the servers",
