@@ -75,7 +75,7 @@ class ClientSettings(ZooKeeperSettings):
         le=NEWEST_CLIENT_VERSION,
     )
     """Newest version of the client-server protocol that is offered; 4 is that of 0.13.2."""
-    answered_appends: bool = Field(default=True, alias="client.answeredAppends")
+    answered_appends: bool = Field(default=False, alias="client.answeredAppends")
     """Whether version 5 is offered for appends too: the server answers each, and what a broken connection or
     a moved partition interrupts is sent again. Without it reads alone use version 5."""
     max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
