@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math/rand"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -24,6 +25,7 @@ const (
 	typeFeedBlock        = 33
 	typeBlockCredit      = 34
 	typeBlockFailure     = 36
+	typeCloseNotice      = 37
 	typeAppendAnswers    = 65
 
 	verdictCommitted    = 0
@@ -35,6 +37,7 @@ const (
 	creditBytes        = 1 << 20
 	lastBlock          = 1
 	timeout            = 60 * time.Second
+	keepAliveEvery     = 20 * time.Second
 )
 
 // answer is what a server says of an append.
@@ -49,6 +52,7 @@ type answer struct {
 // client follows one partition. mark is the last transaction that its feed has brought.
 type client struct {
 	conn    net.Conn
+	writing sync.Mutex
 	in      *bufio.Reader
 	id      reqID
 	mountID reqID
@@ -66,7 +70,16 @@ func dial(address string, clientID, generation, partition int32) (*client, error
 		return nil, err
 	}
 	id := reqID{clientID, generation, partition, rand.Int31n(1 << 30)}
-	return &client{conn: conn, in: bufio.NewReader(conn), id: id, answers: map[int32]answer{}}, nil
+	c := &client{conn: conn, in: bufio.NewReader(conn), id: id, answers: map[int32]answer{}}
+	go c.keepAlive()
+	return c, nil
+}
+
+// keepAlive sends an empty frame now and then until the connection is closed: a server closes one that is silent.
+func (c *client) keepAlive() {
+	for c.write(nil) == nil {
+		time.Sleep(keepAliveEvery)
+	}
 }
 
 // next is a request id that this client has not used.
@@ -80,8 +93,14 @@ func (c *client) send(kind int8, id reqID, rest func(*writer)) error {
 	w.i8(kind)
 	w.reqID(id)
 	rest(w)
+	return c.write(w.buf)
+}
+
+func (c *client) write(body []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	c.conn.SetWriteDeadline(time.Now().Add(timeout))
-	_, err := c.conn.Write(frame(magicClient, protocol, w.buf))
+	_, err := c.conn.Write(frame(magicClient, protocol, body))
 	return err
 }
 
@@ -111,6 +130,10 @@ func (c *client) receive() (kind int8, r *reader, err error) {
 		return 0, nil, c.askForMore()
 	case typeAppendAnswers:
 		return 0, nil, c.takeAnswers(r)
+	case typeCloseNotice:
+		r.reqID()
+		code := r.i32()
+		return 0, nil, fmt.Errorf("the server closed the connection: %s (%d)", r.text(), code)
 	}
 	return kind, r, nil
 }
