@@ -400,7 +400,7 @@ JOURNAL_BUGS = (
         "What a released journal in the new place holds is taken for what the directory needs.",
     ),
     _journal(
-        "needed_journal_is_overwritten",
+        "journal_of_a_lost_directory_is_overwritten",
         "C7",
         "log.py",
         "        if header is not None and header.epoch > 0:\n",
