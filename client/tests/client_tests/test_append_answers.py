@@ -304,6 +304,17 @@ async def test_safety_e1_a_flush_does_not_fail_what_may_be_in_a_part_of_the_log_
         assert handle.outcome is Outcome.UNKNOWN
 
 
+@pytest.mark.parametrize("verdict", [Verdict.TOO_LARGE, Verdict.REQUEST_ID_IN_USE])
+async def test_what_is_refused_for_good_and_may_be_in_a_skipped_part_of_the_log_is_not_sent_forever(
+    verdict: Verdict,
+) -> None:
+    partition, session = mounted_5(4)
+    handle = append(partition)
+    _skipped(partition, session)
+    partition.append_answered(said(handle, verdict, 5))
+    assert handle.outcome is Outcome.UNKNOWN
+
+
 async def test_safety_e1_a_later_commit_does_not_fail_what_may_be_in_a_skipped_part_of_the_log() -> None:
     partition, session = mounted_5(4)
     handle = append(partition)

@@ -371,3 +371,20 @@ async def test_it_runs_on_virtual_time() -> None:
     async with log.client() as client:
         await client.append(partition=0, data=b"a minute later", deadline_seconds=100)
     assert log.partition().high_water_mark == 0
+
+
+async def test_a_server_hears_that_a_partition_is_let_go() -> None:
+    log = InProcessLog(2)
+    async with log.client(settings={"client.autoMount": False}) as client:
+        await client.set_partitions([0, 1])
+        for partition in (0, 1):
+            await client.append(partition=partition, data=b"x")
+        assert log.partition(0)._mounts
+        await client.set_partitions([1])
+        async with asyncio.timeout(5):
+            while log.partition(0)._mounts:
+                await asyncio.sleep(0)
+        await client.set_partitions([0, 1])
+        for partition in (0, 1):
+            committed = await client.append(partition=partition, data=b"y", deadline_seconds=5)
+            assert committed.transaction_id == 1

@@ -27,8 +27,8 @@ APPEND_BUGS = (
         "who_waits_for_a_lock_waits_in_silence",
         "E1",
         "append.py",
-        "        self._queue_again()\n        self._waits.begin()\n",
-        "        self._waits.begin()\n",
+        "        self._queue_again()\n        self._waits.session_lost()\n",
+        "        self._waits.session_lost()\n",
         "An append that waits for a lock while too few storage nodes answer is left without an answer.",
     ),
     _bug(

@@ -265,8 +265,8 @@ class Partitions:
                 extra={"partition": partition_id},
             )
             partition.window.close()
+        partition.deactivate()  # says so to the server, so it comes before the detachment
         self._links.detach(partition)
-        partition.deactivate()
         partition.application = None
         applier = self.appliers.pop(partition_id, None)
         if applier is not None:

@@ -23,7 +23,7 @@ from waltz_server.connection import APPENDS_PER_STEP, ClientConnection
 from waltz_server.partition import append_outcomes, append_waits
 from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queued_append import AppendBounds, QueuedAppend
 from waltz_server.store.api import ReadFailedError
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig
@@ -125,6 +125,49 @@ async def test_who_waits_for_a_lock_while_no_session_is_open_hears_who_is_missin
         rig.store.commit_next()
         await rig.turns()
         assert [a.verdict for a in two.answered()[2:]] == [Verdict.COMMITTED]
+
+
+async def test_what_waited_for_a_lock_has_the_whole_time_for_the_next_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_waits, "_CHECK_SECONDS", 0.001)
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two = await _mounted(rig, 1, 2)
+        rig.append(one, write=(5,), hwm=-1)
+        await rig.turns()
+        waits = rig.append(two, write=(5,), hwm=-1)
+        await rig.turns()
+        (waiter,) = rig.partition._appends._lines.everybody()
+        assert isinstance(waiter, QueuedAppend)
+        waiter.arrived_at -= 2 * append_waits.MAX_WAIT_SECONDS
+        rig.store.lose_session("a fail-over")
+        await asyncio.sleep(0.05)
+        assert two.answered() == []  # the session has not been gone for long
+        rig.store.settle(committed=1)
+        rig.store.open_session()
+        await rig.turns()
+        assert [(a.verdict, a.seq_num) for a in two.answered()] == [(Verdict.LOCK_CONFLICT, waits.seq_num)]
+
+
+async def test_what_comes_behind_a_flush_in_the_same_turn_has_not_waited_since_the_last_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(append_waits, "_CHECK_SECONDS", 0.001)
+    long = 2 * append_waits.MAX_WAIT_SECONDS
+    async with PartitionRig() as rig:
+        (client,) = await _mounted(rig, 1)
+        rig.append(client)
+        await rig.turns()
+        rig.store.lose_session("a long one")
+        rig.partition._appends._waits._lost_at -= long
+        rig.partition._appends._turn_time -= long
+        rig.flush(client)
+        rig.append(client)
+        await asyncio.sleep(0.05)
+        assert len(client.answered()) == 1
+        rig.store.open_session()
+        await rig.turns()
+        assert [a.verdict for a in client.answered()] == [Verdict.COMMITTED] * 2
 
 
 async def test_a_refusal_names_the_server_that_has_the_partition() -> None:
@@ -326,6 +369,28 @@ async def test_safety_e6_copies_are_answered_however_long_their_first_one_is_pen
         await rig.turns(30)
         assert len(one.answered()) == 3
         assert len(rig.store.log) == 2
+
+
+async def test_safety_e6_nothing_joins_an_append_that_an_older_version_was_refused() -> None:
+    for view in (-1, 70):  # a lock conflict, a view beyond the log
+        async with PartitionRig(auto_commit=False) as rig:
+            old, other = FakeClient(1), FakeClient(2, version=5)
+            await rig.mount(old)
+            await rig.mount(other)
+            rig.append(other, write=(5,), hwm=-1)
+            await rig.turns()
+            refused = make_append(rig.req_id(old), write=(5,), client_high_water_mark=view)
+            rig.partition.append(old, refused)  # waits in a line
+            await rig.turns()
+            _again(rig, other, make_append(rig.req_id(other)))
+            rig.store.commit_next(1)
+            await rig.turns()
+            new = FakeClient(1, version=5, seq_num=1)
+            rig.store.commit_next()
+            await rig.mount(new)
+            _again(rig, new, refused)
+            await rig.turns(30)
+            assert len(new.answered()) == 1, view
 
 
 async def test_appends_of_several_clients_are_answered_in_runs_of_each() -> None:

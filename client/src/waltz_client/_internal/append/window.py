@@ -41,6 +41,8 @@ _CAUSES = {
     Verdict.DROPPED: Cause.DROPPED,
 }
 """Of the answers that end an append; the others ask for a new mount."""
+_LASTING = frozenset((Verdict.REPEAT_TOO_OLD, Verdict.TOO_LARGE, Verdict.REQUEST_ID_IN_USE))
+"""What is sent again gets the same answer: whether an earlier copy is in the log is not to be learned."""
 _OF_THE_FEED = (Cause.SUPERSEDED, Cause.FLUSHED)
 """They follow from what the feed has not brought, and say nothing about what it has skipped."""
 
@@ -244,7 +246,7 @@ class AppendWindow:
         cause = _CAUSES.get(answer.verdict)
         if entry.searched is not None and not answer.verdict.decides:
             # earlier copies may be in what the feed has skipped
-            cause = Cause.TOO_OLD if answer.verdict is Verdict.REPEAT_TOO_OLD else None
+            cause = Cause.TOO_OLD if answer.verdict in _LASTING else None
         if cause is None:
             return True
         entry.lock, entry.winner = answer.lock, answer.winner if answer.winner >= 0 else None

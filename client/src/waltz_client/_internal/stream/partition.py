@@ -170,8 +170,9 @@ class StreamPartition:
         """Take no part any longer: readers end, writers get an error; a server before version 5 feeds on
         until its credit is used up."""
         self.window.stopped = True
-        if self.session is not None and (self._mount is not None or self._asked_mounts):
-            self.session.send_unmount(ReqId(self.client_id, self.req_ids.generation, self.partition_id, 0))
+        session = self.session
+        if session is not None and (self._mount is not None or self._asked_mounts):
+            session.send_unmount(ReqId(self.client_id, self.req_ids.generation, self.partition_id, 0))
         self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None
         self.window.line.fail(PartitionInactiveError(self.partition_id))
@@ -182,6 +183,8 @@ class StreamPartition:
         # The next activation starts afresh; keeping the place would feed everything missed in between.
         self.window.position_lost(self.received)
         self.received = NOT_STARTED
+        if session is not None:
+            session.reconsider_reading()  # without this partition's readers
 
     def close(self) -> None:
         """The client closes: pending appends end as unknown, readers and writers with ClientClosedError."""

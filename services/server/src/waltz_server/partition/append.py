@@ -148,9 +148,7 @@ class AppendQueue:
             self._metrics.append_dropped_full.inc()
             refuse(mount.client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
             return
-        if not self._scheduled:
-            self._turn_time = self._loop.time()
-            self.schedule()
+        self.schedule()
         self._arrivals += 1
         item = QueuedAppend(mount, append, self._turn_time, self._arrivals, repeated and Again(repeated))
         self._queue.append(item)
@@ -173,6 +171,7 @@ class AppendQueue:
         """Work the queue off later in this loop turn."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
+            self._turn_time = self._loop.time()
             self._loop.call_soon(self._run_now)
 
     # -- processing ----------------------------------------------------------------------------------------
@@ -442,7 +441,7 @@ class AppendQueue:
         """Nothing is handed over until the next session; marks stay, and all wait in the queue."""
         self._open = False
         self._queue_again()
-        self._waits.begin()
+        self._waits.session_lost()
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """Slots of write and append locks rise to the id, marks go."""

@@ -177,10 +177,11 @@ class AppendOutcomes:
         """A lock of it was touched after its view."""
         client, append = item.mount.client, item.append
         item.lost = True
+        self._ends(item)
         if client.answers is None:
             client.send(lock_failure(client.version, append.req_id, mark))
-            return
-        self._ends(item)
+            if item.again is None:
+                return
         lock = next(
             (lock for lock in append.write_locks + append.read_locks if locks.estimate((lock,), ()) >= mark),
             0,
@@ -205,8 +206,7 @@ class AppendOutcomes:
         )
         if client.answers is None:
             client.send(lock_failure(client.version, append.req_id, mark))
-        else:
-            self.refused(item, Verdict.VIEW_AHEAD, mark)
+        self.refused(item, Verdict.VIEW_AHEAD, mark)
 
     def _ends(self, item: QueuedAppend) -> None:
         index = self.index

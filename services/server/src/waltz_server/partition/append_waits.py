@@ -37,6 +37,12 @@ class AppendWaits:
         self._loop = loop
         self._on_refused = on_refused
         self._timer: asyncio.TimerHandle | None = None
+        self._lost_at = float("-inf")
+
+    def session_lost(self) -> None:
+        """What waits for something else in the queue, for however long, waits for a session from now on."""
+        self._lost_at = self._loop.time()
+        self.begin()
 
     def begin(self) -> None:
         """Something is in the queue, and no session is open."""
@@ -50,7 +56,7 @@ class AppendWaits:
         latest = self._loop.time() - MAX_WAIT_SECONDS
         over = [
             one
-            for one in self._queue
+            for one in (self._queue if self._lost_at <= latest else ())
             if isinstance(one, QueuedAppend) and one.mount.client.answers and one.arrived_at <= latest
         ]
         if over:
