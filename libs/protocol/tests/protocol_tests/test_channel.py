@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import time
 
 import pytest
 
@@ -183,6 +184,28 @@ async def test_client_server_13_01_a_peer_gone_silent_is_cut_after_the_idle_limi
         peer.hello()
         await peer.rest()
         assert await server.until_closed() == "nothing received for 0.1 s"
+
+
+async def test_a_process_that_stood_still_reads_what_has_come_before_it_calls_a_peer_silent() -> None:
+    with socket.socket() as other:
+
+        def stand_still(_: Channel, body: bytes) -> None:
+            if body == b"stand still":
+                other.sendall(_frame(b"here"))
+                time.sleep(0.9)
+
+        made = [Recorder(stand_still), Recorder()]
+        busy, heard = made
+        async with listening(made.pop, settings(read_idle_seconds=0.8)) as listener:
+            other.connect((HOST, listener.port))
+            other.sendall(encode_hello(VERSIONS, "raw"))
+            await heard.until(lambda: "ready" in heard.events)
+            async with raw_peer(listener.port) as peer:
+                peer.hello()
+                peer.say(_frame(b"stand still"))
+                await heard.until(lambda: heard.bodies == [b"here"] or bool(heard.reasons))
+                assert heard.reasons == []
+        assert busy.bodies == [b"stand still"]
 
 
 async def test_the_connecting_side_keeps_an_idle_connection_alive() -> None:

@@ -123,6 +123,7 @@ WATCHED = frozenset({(FrameMagic.CLIENT, 5)})
 close a connection on which they hear nothing: a peer that is there and does nothing is noticed, too."""
 WATCHED_KEEP_ALIVE_SECONDS = 20.0
 WATCHED_IDLE_SECONDS = 65.0
+SECOND_LOOK_SECONDS = 0.05
 MAX_WRITE_BYTES = 1024 * 1024
 """In one turn of the loop: joining and encrypting takes it a millisecond or two. A frame of any size is
 written in pieces."""
@@ -166,6 +167,8 @@ class Channel(Incoming):
         self._close_timer: asyncio.TimerHandle | None = None
         self._last_write = self._opened_at = self._last_read
         self._watch: PeerWatch | None = None
+        self._silent_since: float | None = None
+        """The last read when an idle limit was over: a second look follows."""
         self._keep_alive = settings.keep_alive_seconds if connecting else None
         self._read_idle = settings.read_idle_seconds
         if self._read_idle is None and not connecting:
@@ -459,6 +462,11 @@ class Channel(Incoming):
             return
         idle = self._read_idle
         if idle is not None and not self._not_reading and now >= self._last_read + idle:
+            if self._silent_since != self._last_read:
+                # A process that stood still runs its timers before it reads what has arrived meanwhile.
+                self._silent_since = self._last_read
+                self._timer = self._loop.call_later(SECOND_LOOK_SECONDS, self._tick)
+                return
             self.abort(f"nothing received for {idle:g} s")
             return
         if self._watch is not None and now >= self._watch.due_at:
