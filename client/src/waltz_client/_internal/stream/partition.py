@@ -180,11 +180,11 @@ class StreamPartition:
         if self._starting is not None:
             self._starting.cancel()
             self._starting = None
+        if session is not None:
+            session.reconsider_reading()  # without this partition's readers
         # The next activation starts afresh; keeping the place would feed everything missed in between.
         self.window.position_lost(self.received)
         self.received = NOT_STARTED
-        if session is not None:
-            session.reconsider_reading()  # without this partition's readers
 
     def close(self) -> None:
         """The client closes: pending appends end as unknown, readers and writers with ClientClosedError."""
