@@ -375,7 +375,7 @@ async def test_it_runs_on_virtual_time() -> None:
 
 async def test_a_server_hears_that_a_partition_is_let_go() -> None:
     log = InProcessLog(2)
-    async with log.client(settings={"client.autoMount": False}) as client:
+    async with log.client(settings={"client.autoMount": False, "client.answeredAppends": True}) as client:
         await client.set_partitions([0, 1])
         for partition in (0, 1):
             await client.append(partition=partition, data=b"x")
@@ -383,7 +383,7 @@ async def test_a_server_hears_that_a_partition_is_let_go() -> None:
         await client.set_partitions([1])
         async with asyncio.timeout(5):
             while log.partition(0)._mounts:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.01)
         await client.set_partitions([0, 1])
         for partition in (0, 1):
             committed = await client.append(partition=partition, data=b"y", deadline_seconds=5)
