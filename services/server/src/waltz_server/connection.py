@@ -394,6 +394,7 @@ class ClientConnection:
             raise ProtocolError(f"an unmount request of {len(body)} bytes")
         partition_id: int = _I32.unpack_from(body, _PARTITION_OFFSET)[0]
         self._mounted.pop(partition_id, None)
+        self._registry.forget_mount(self, partition_id)
         partition = self._partitions.get(partition_id)
         if partition is not None:
             partition.unmount(self)

@@ -283,6 +283,11 @@ class PartitionRegistry:
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(MOUNT_HOLD_SECONDS, lambda: self._refuse(self._take_held(key)))
 
+    def forget_mount(self, client: Client, partition_id: int) -> None:
+        """The client takes no part any longer: no mount of its is held."""
+        if (partition_id, client) in self._held:
+            self._take_held((partition_id, client))
+
     def hold_read(self, client: Client, partition_id: int, req_id: bytes, transaction_id: int) -> None:
         """A data request for a partition that is not here (yet): a failure text, a little later."""
         known = 0 <= partition_id < self.num_partitions

@@ -110,3 +110,16 @@ async def test_who_unmounts_appends_and_follows_no_longer_and_may_mount_again() 
         fed = await peer.read()
         assert isinstance(fed, FeedData)
         assert fed.transaction_id == 0
+
+
+async def test_who_unmounts_while_its_mount_is_held_is_not_mounted_when_the_partition_comes() -> None:
+    async with LoopbackServer({3: 2}) as server:
+        peer = await _mounted(server)
+        elsewhere = ReqId(1, 2, 4, 4)
+        peer.send(MountRequest(elsewhere, -1, 0))
+        peer.send(UnmountRequest(elsewhere._replace(seq_num=5)))
+        peer.send(FlushRequest(ReqId(1, 2, 3, 6)))
+        assert await peer.read() == FlushResponse(ReqId(1, 2, 3, 6), -1)  # both are handled by now
+        server.registry.adopt({3: 2, 4: 2})
+        peer.send(FlushRequest(ReqId(1, 2, 4, 7)))
+        assert await peer.read() == FlushResponse(ReqId(1, 2, 4, 7), -1)  # and nothing before it
