@@ -94,9 +94,9 @@ class DetectorWatch:
             silent = last and (role.alive or not role.host.up)
             self._evictions.append(Eviction(now, by, name, steady, silent))
         for violation in check_evictions(self._evictions, self._timeout):
-            self._say(violation.invariant, violation.text)
+            self._report(violation.invariant, violation.text)
 
-    def _say(self, invariant: str, text: str) -> None:
+    def _report(self, invariant: str, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             self._world.violation(invariant, text)
@@ -154,9 +154,9 @@ class DetectorWatch:
         seconds = now - seen.unregistered_since
         since = f"since {seen.unregistered_since:.3f}"
         if seconds > REGISTERED_SECONDS:
-            self._say("registered", f"{name} runs, reaches ZooKeeper, and is not registered {since}")
+            self._report("registered", f"{name} runs, reaches ZooKeeper, and is not registered {since}")
         if seconds > SERVES_UNREGISTERED_SECONDS and role.served():
-            self._say("registered", f"{name} is not registered {since}, and serves partitions")
+            self._report("registered", f"{name} is not registered {since}, and serves partitions")
 
     # -- who is gone
 
@@ -185,7 +185,7 @@ class DetectorWatch:
         timeouts = GONE_TIMEOUTS if down == "gone" else SILENT_TIMEOUTS
         limit = timeouts * self._timeout + REPLACED_SECONDS
         if now - seen.down_since > limit and seen.session_id in registered:
-            self._say("replaced", f"{name} is registered, though it is {down} since {seen.down_since:.3f}")
+            self._report("replaced", f"{name} is registered, though it is {down} since {seen.down_since:.3f}")
 
     @staticmethod
     def _how_down(role: ServerRole) -> str:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from waltz_client._internal.loop_thread import LoopThread
+from waltz_client._internal.rpc.block_feed import BlockCutter
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.feed import Feed
 from waltz_client.range_batch import RangeBatch
@@ -157,6 +158,12 @@ class BlockingRangeRead(_Reader[RangeBatch], Iterator[RangeBatch]):
             return await anext(source, None)
 
         super().__init__(thread, source, next_batch)
+        self._range = source
+
+    def cut_blocks_with(self, cut: BlockCutter) -> Self:
+        """See `RangeRead.cut_blocks_with`; `cut` is called on the client's thread."""
+        self._range.cut_blocks_with(cut)
+        return self
 
     def __iter__(self) -> Self:
         return self
