@@ -16,6 +16,7 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_client._internal.block_reads import ranges_of, transactions_of
+from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.rpc.block_feed import BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
@@ -294,6 +295,32 @@ async def test_from_now_on_is_the_moment_at_which_the_feed_was_made(newest: int)
             async with asyncio.timeout(5):
                 found = await anext(feed)
         assert (found.transaction_id, found.data) == (11, b"11")
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_a_reader_at_the_end_is_not_ahead_of_what_comes_while_it_is_checked(
+    newest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer says where the log ended when it was asked for, and the reader is further by then."""
+    answered = Partitions.server_high_water_mark
+
+    async def late(self: Partitions, partition_id: int, deadline_seconds: float | None = None) -> int:
+        mark = await answered(self, partition_id, deadline_seconds)
+        await asyncio.sleep(1)
+        return mark
+
+    monkeypatch.setattr(Partitions, "server_high_water_mark", late)
+    log = filled(10)
+    log._newest_version = newest
+    async with log.client() as client, client.feed(0, after=9) as feed:
+        async with asyncio.timeout(30):
+            first = asyncio.ensure_future(anext(feed))  # noqa: TID251
+            await asyncio.sleep(0.5)
+            log.partition().commit(b"10")
+            assert (await first).transaction_id == 10
+            await asyncio.sleep(5)
+            log.partition().commit(b"11")
+            assert (await anext(feed)).transaction_id == 11
 
 
 async def test_failed_reads_and_moves_leave_no_gap() -> None:

@@ -176,6 +176,7 @@ class Readers:
     async def _check_ahead(self, reader: FeedCursor | BlockReader) -> None:
         """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
         source = self._source
+        place = _place_of(reader)  # now: what comes meanwhile is beyond the answer
         while True:
             try:
                 mark = await self._host.server_high_water_mark(self.partition_id)
@@ -192,8 +193,7 @@ class Readers:
                 return
         if self._has_left(reader):
             return
-        place = reader.tail if isinstance(reader, FeedCursor) else reader.position
-        if place is not None and place > max(mark, source.received):
+        if place is not None and _place_of(reader) == place > max(mark, source.received):
             if isinstance(reader, FeedCursor):
                 self.remove(reader)
             else:
@@ -280,3 +280,8 @@ class Readers:
         return any(cursor.starving for cursor in self.live) or any(
             cursor.starving for cursor in self.backfills
         )
+
+
+def _place_of(reader: FeedCursor | BlockReader) -> int | None:
+    """The last transaction that it has got, or begins after; None while it has no place."""
+    return reader.tail if isinstance(reader, FeedCursor) else reader.position
