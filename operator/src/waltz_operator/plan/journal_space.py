@@ -49,17 +49,27 @@ def check_space(
     return _configuration_and_sets(facts, objects)
 
 
-def check_claims(facts: Facts, kube: KubeView, objects: Sequence[Rendered]) -> frozenset[ObjectKey]:
-    """What is held back until every node that exists has the claim that its journal moves to; what keeps a
-    claim from being made is reported with it."""
+def check_claims(
+    facts: Facts, kube: KubeView, objects: Sequence[Rendered], decision: Decision
+) -> frozenset[ObjectKey]:
+    """What is held back until every node that exists has the claim that its journal moves to, and none is
+    smaller than the journal is to be. What keeps a claim from being made is reported with it."""
     wanted = next((one.body for one in objects if one.key == _configuration(facts)), {})
-    live = _live(facts, kube)
-    if not live or _says(live, _ELSEWHERE) or not _says(wanted.get("data") or {}, _ELSEWHERE):
+    before, after = _journal_lines(_live(facts, kube)), _journal_lines(wanted.get("data") or {})
+    if not _live(facts, kube) or before == after or _ELSEWHERE not in after:
         return frozenset()
     exist = [one for one in facts.desired.nodes if one.statefulset in kube.statefulsets]
-    if all(one.journal_pvc in kube.pvcs for one in exist):
-        return frozenset()
-    return _configuration_and_sets(facts, objects)
+    claims = [kube.pvcs.get(one.journal_pvc) for one in exist]
+    missing = _ELSEWHERE not in before and None in claims
+    sizes = [one.capacity_bytes for one in claims if one is not None and one.capacity_bytes is not None]
+    needed, smallest = facts.desired.own_journal_bytes, min(sizes, default=None)
+    small = smallest is not None and smallest < needed
+    if small:
+        decision.unable.append(
+            f"spec.storage.journal: it takes {needed} bytes, and a volume of the journal has {smallest}: it has to grow "
+            "first, or the journal to be smaller"
+        )
+    return _configuration_and_sets(facts, objects) if missing or small else frozenset()
 
 
 def as_it_is(
@@ -94,6 +104,12 @@ def _live(facts: Facts, kube: KubeView) -> Mapping[str, object]:
     """The files that the nodes run by; empty before there are any."""
     live = kube.objects.get(_configuration(facts))
     return (live.body or {}).get("data") or {} if live is not None else {}
+
+
+def _journal_lines(data: Mapping[str, object]) -> frozenset[str]:
+    """What the files say of the journal."""
+    lines = (line.strip() for text in data.values() for line in str(text).splitlines())
+    return frozenset(line for line in lines if line.startswith("storage.journal."))
 
 
 def _says(data: Mapping[str, object], line: str) -> bool:

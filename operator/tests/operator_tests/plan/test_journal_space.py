@@ -91,16 +91,26 @@ def test_a_volume_that_was_made_larger_gets_its_restart() -> None:
     assert (restart.name, "grows" in restart.reason) == (identity(1).pod, True)
 
 
-def moving(claims: int, live: str = ON) -> tuple[Facts, tuple[Rendered, ...]]:
+ELSEWHERE = f"storage.journal.directory: {DIRECTORY}\n"
+
+
+def moving(
+    claims: int, live: str = ON, wanted_size: int = SIZE, capacity: int | None = None
+) -> tuple[Facts, tuple[Rendered, ...]]:
     """The journal is to move to volumes of its own; so many of their claims are there."""
     found = seen(None, live, needed=0)
     assert isinstance(found.kube, KubeView)
     names = [f"journal-{identity(node).pod}" for node in NODES]
-    there = {name: PVCView("w", 1, 1) for name in names[:claims]}
+    there = {name: PVCView("w", SIZE, capacity) for name in names[:claims]}
     wanted = tuple(one._replace(journal_pvc=f"journal-{one.pod}") for one in found.desired.nodes)
-    desired = replace(found.desired, nodes=wanted, by_connect={one.connect_string: one for one in wanted})
+    desired = replace(
+        found.desired,
+        nodes=wanted,
+        by_connect={one.connect_string: one for one in wanted},
+        own_journal_bytes=wanted_size,
+    )
     kube = replace(found.kube, pvcs={**found.kube.pvcs, **there})
-    file = {"waltz-storage.yml": f"storage.journal.directory: {DIRECTORY}\n{ON}"}
+    file = {"waltz-storage.yml": f"{ELSEWHERE}storage.journal.fileBytes: {wanted_size // 4}\n{ON}"}
     objects = [Rendered(KEY, {"data": file}, "new")]
     objects += [Rendered(ObjectKey("PersistentVolumeClaim", one), {}, "claim") for one in names]
     return replace(found, kube=kube, desired=desired), (*objects, *cluster.rendered(template="t2"))
@@ -120,9 +130,30 @@ def test_claims_come_before_the_file_and_the_pods_that_use_them(claims: int, rej
     assert (last in tried) is not rejected
 
 
+SAME = f"{ELSEWHERE}storage.journal.fileBytes: {SIZE // 4}\n{ON}"
+
+
 @pytest.mark.parametrize(
-    "found", [moving(len(NODES)), moving(0, f"storage.journal.directory: {DIRECTORY}\n{ON}")]
+    "found",
+    [
+        moving(len(NODES)),
+        moving(len(NODES), capacity=2 * SIZE),
+        moving(0, SAME),
+        moving(len(NODES), SAME, capacity=SIZE // 2),
+        moving(len(NODES), SAME, 4 * SIZE, 8 * SIZE),
+    ],
 )
 def test_with_its_claims_the_journal_moves(found: tuple[Facts, tuple[Rendered, ...]]) -> None:
-    """A claim that is missing later is made anew, and holds back nothing."""
-    assert {"ConfigMap", "StatefulSet"} <= applied(decide(*found))
+    """A claim that is missing later is made anew, and holds back nothing; nor does what is as it was."""
+    decision = decide(*found)
+    assert not decision.unable
+    assert {"ConfigMap", "StatefulSet"} <= applied(decision)
+
+
+def test_a_journal_grows_only_after_its_volumes() -> None:
+    """Both were raised at once; a volume that cannot grow would keep its node from starting."""
+    decision = decide(*moving(len(NODES), SAME, 4 * SIZE, 2 * SIZE))
+    assert not applied(decision) & {"ConfigMap", "StatefulSet"}
+    assert not any(isinstance(one, DeletePod) for one in decision.actions)
+    (line,) = decision.unable
+    assert f"{4 * SIZE} bytes" in line
