@@ -31,7 +31,7 @@ from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind, closed, with_record
 from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
-from waltz_operator.plan.lost_journal import empty_first
+from waltz_operator.plan.lost_journal import empty_again, empty_first
 from waltz_operator.plan.move_steps import (
     ChangeOptions,
     Step,
@@ -132,8 +132,9 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if task.unlisted:
         task = decision.task = _listed_again(facts, task)
     if task.under_way:
-        if facts.lost_journal(task.source) is not None and not (task.cancel or task.failure):
-            _empty_again(facts, task, decision)
+        again = empty_again(facts, task)
+        decision.actions.extend(again.actions)
+        decision.blocked.extend(again.blocked)
         for record in task.under_way:
             _continue(facts, task, record, decision)
         if len(decision.task.under_way) < task.parallel and not (task.cancel or task.failure):
@@ -146,15 +147,6 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
         decision.requeue_seconds = SOON
     else:
         _go_on(facts, task, decision)
-
-
-def _empty_again(facts: Facts, task: Task, decision: TaskDecision) -> None:
-    """The node lost its journal while it was filled: what is under way would wait for it without end, and
-    goes on as soon as it answers with empty volumes."""
-    emptying = empty_first(facts, task)
-    if emptying is not None:
-        decision.actions.extend(emptying.actions)
-        decision.blocked.extend(emptying.blocked)
 
 
 def _ended(facts: Facts, task: Task) -> TaskDecision:
