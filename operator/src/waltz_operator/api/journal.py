@@ -144,6 +144,11 @@ class NodeJournal(Model):
         return quantity_bytes(self.size) if self.enabled and self.volume is None else 0
 
     @property
+    def own_bytes(self) -> int:
+        """What it takes of a volume of its own."""
+        return quantity_bytes(self.size) if self.enabled and self.volume is not None else 0
+
+    @property
     def fits_own_volume(self) -> bool:
         """Whether the volume of its own, if it has one, is large enough."""
         if self.volume is None:

@@ -131,6 +131,8 @@ class Desired:
     authentication: ZooKeeperAuthentication | None = None
     journal_bytes: int = 0
     """What the journal takes of each node's data volume; 0 where it takes nothing of it."""
+    own_journal_bytes: int = 0
+    """What it takes of a volume of its own; 0 where there is none."""
     balance: BalanceLimits | None = None
     """None: servers keep what they have."""
     console: bool = False
@@ -181,6 +183,7 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
         journal_bytes=spec.storage.journal.shared_bytes if spec.storage.journal is not None else 0,
+        own_journal_bytes=spec.storage.journal.own_bytes if spec.storage.journal is not None else 0,
         balance=_limits(spec.servers.rebalance),
         console=spec.console.enabled,
     )

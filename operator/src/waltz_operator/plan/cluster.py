@@ -22,7 +22,7 @@ from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapshot, TreeView
 from waltz_operator.plan import lost_journal
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.journal_space import check_space
+from waltz_operator.plan.journal_space import as_it_is, check_claims, check_space
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects, stop_servers
 from waltz_operator.plan.outstanding import outstanding
@@ -91,8 +91,11 @@ def decide(
     if not isinstance(kube, KubeView):
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
-    held = held_back(objects, rejected) | check_space(facts, kube, objects, decision)
-    restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
+    held = held_back(objects, rejected)
+    waiting = check_claims(facts, kube, objects, decision) | check_space(facts, kube, objects, decision)
+    shown = as_it_is(kube, objects, waiting)
+    restarts = [one for one in due(facts, kube, shown) if not holds_up(held, one.node)]
+    held |= waiting
     apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
     restart_zookeeper(facts, kube, objects, held, decision)
     if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
@@ -105,7 +108,7 @@ def decide(
     equalise(facts, tree, decision)
     lost_journal.report(facts, decision)
     tidy_jobs(facts, kube, decision)
-    _one_step(facts, tree, kube, objects, restarts, decision)
+    _one_step(facts, tree, kube, shown, restarts, decision)
     return decision
 
 

@@ -31,7 +31,7 @@ from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind, closed, with_record
 from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
-from waltz_operator.plan.lost_journal import empty_first
+from waltz_operator.plan.lost_journal import empty_again, empty_first
 from waltz_operator.plan.move_steps import (
     ChangeOptions,
     Step,
@@ -132,6 +132,9 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if task.unlisted:
         task = decision.task = _listed_again(facts, task)
     if task.under_way:
+        again = empty_again(facts, task)
+        decision.actions.extend(again.actions)
+        decision.blocked.extend(again.blocked)
         for record in task.under_way:
             _continue(facts, task, record, decision)
         if len(decision.task.under_way) < task.parallel and not (task.cancel or task.failure):

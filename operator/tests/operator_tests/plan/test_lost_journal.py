@@ -9,12 +9,13 @@ import pytest
 
 from operator_tests.plan import cluster
 from operator_tests.plan.cluster import NODES, answer, facts, identity, name, replica
-from waltz_operator.api.migration import MigrationPhase
+from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.model.actions import DeletePod, DeletePVC, GiveUpVolume
+from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, NodeView, PodView, PVCView, Unknown
-from waltz_operator.model.task import Task, TaskKind
+from waltz_operator.model.task import Record, Task, TaskKind
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.migration import TaskDecision, decide_task
 from waltz_operator.plan.preconditions import still_so
@@ -70,6 +71,21 @@ def test_both_volumes_are_given_up_before_the_pod_goes() -> None:
 def test_who_continues_after_a_crash_does_the_rest() -> None:
     decision = refill(seen(going=True))
     assert [getattr(one, "name", "") for one in decision.actions] == [JOURNAL, identity(LOST).pod]
+
+
+@pytest.mark.parametrize("assigned", [NODES, (0, 1)])
+def test_one_that_is_lost_again_while_it_is_filled_is_given_up_again(assigned: tuple[int, ...]) -> None:
+    """Else the refill that is under way waits for a node that cannot start, and nothing says why."""
+    record = Record(Move(MoveKind.REFILL, 0, name(LOST), name(LOST)), MoveState.STARTED)
+    task = replace(REFILL, phase=MigrationPhase.RUNNING, records=(record,))
+    found = seen(None, task, assigned=assigned)
+    given_up = [one for one in refill(found, task).actions if isinstance(one, GiveUpVolume)]
+    assert [one.name for one in given_up] == [DATA, JOURNAL]
+    assert all(isinstance(still_so(found, one), Allowed) for one in given_up)
+    for stopped in (replace(task, cancel=True), replace(task, failure="late")):
+        assert not any(isinstance(one, GiveUpVolume) for one in refill(found, stopped).actions)
+    without_proof = seen({1: SILENT}, task)
+    assert not any(isinstance(one, GiveUpVolume) for one in refill(without_proof, task).actions)
 
 
 @pytest.mark.parametrize(
