@@ -27,6 +27,8 @@ OWNED_KINDS = (
 )
 """Of everything that belongs to a cluster, but for its claims and the pods of its owners."""
 CREDENTIALS = f"{CLUSTER}-zookeeper-auth"
+OF_THE_CONSOLE = (f"{CLUSTER}-console-token", f"{CLUSTER}-tls-console")
+"""Its Secrets stay when it is switched off."""
 LABELS = {"app.kubernetes.io/instance": CLUSTER, "app.kubernetes.io/managed-by": "waltz-operator"}
 ENDED = ("Completed", "Failed", "Cancelled")
 EVERYTHING = f"app.kubernetes.io/instance={CLUSTER}"
@@ -38,8 +40,8 @@ def delete_everything_owned(world: World) -> None:
     slowest, what = 0.0, ""
     for kind in OWNED_KINDS:
         for name, uid in _owned(world, kind).items():
-            if name == CREDENTIALS:
-                continue  # nobody can make them again: see `lose_credentials`
+            if name == CREDENTIALS or name in OF_THE_CONSOLE:
+                continue  # nobody can make them again (see `lose_credentials`), or wants them
             world.kubectl("delete", kind, name, "--wait=false")
             began = time.monotonic()
             wait_until(f"{kind} {name} is back", partial(another, world, kind, name, uid), WAIT_SECONDS)
