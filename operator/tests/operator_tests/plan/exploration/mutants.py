@@ -284,7 +284,7 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/migration.py",
-                "    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))\n",
+                "    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=closed(records))\n",
                 "    decision.task = replace(task, failure=why, records=records)\n",
             ),
         ),
@@ -402,8 +402,8 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/cluster.py",
-                "    restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]\n",
-                "    restarts = due(facts, kube, objects)\n",
+                "    restarts = [one for one in due(facts, kube, shown) if not holds_up(held, one.node)]\n",
+                "    restarts = due(facts, kube, shown)\n",
             ),
         ),
         "not as wanted",
