@@ -114,7 +114,7 @@ CLIENT_BUGS = (
         "reader_at_the_end_is_ahead",
         "13.20",
         "stream/readers.py",
-        "        if place is not None and place > max(mark, source.received):\n",
+        "        if place is not None and _place_of(reader) == place > max(mark, source.received):\n",
         "        if place is not None and place >= mark:\n",
         "A reader whose place the server has just reached ends with ClientAheadError.",
     ),

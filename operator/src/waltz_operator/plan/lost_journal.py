@@ -68,7 +68,7 @@ def empty_first(facts: Facts, task: Task) -> Emptying | None:
 
 def empty_again(facts: Facts, task: Task) -> Emptying:
     """The node lost its journal while it was filled: what is under way would wait for it without end, and
-    goes on as soon as it answers with empty volumes."""
+    continues as soon as it answers with empty volumes."""
     lost = facts.lost_journal(task.source) is not None and task.refills(task.source)
     found = empty_first(facts, task) if lost else None
     return found or Emptying((Reason.MIGRATING, ""))
