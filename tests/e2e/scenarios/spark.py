@@ -184,7 +184,9 @@ def totals(kubectl: Kubectl) -> dict[str, dict[str, int]] | None:
 def compare(kubectl: Kubectl, result: dict[str, dict[str, int]]) -> None:
     """AssertionError unless a plain reader comes to the same totals over the same transactions."""
     until = json.dumps({partition: one["last"] for partition, one in result.items()})
-    text = kubectl("exec", LOAD, "--", "/opt/waltz/bin/python", "-c", _PLAIN, until, timeout_seconds=300)
+    command = ("exec", LOAD, "--", "/opt/waltz/bin/python", "-c", _PLAIN, until)
+    # Other scenarios run meanwhile: the ZooKeeper that it knows may be away for a moment.
+    text = wait_until("a plain reader counts", lambda: kubectl(*command, timeout_seconds=300), WAIT_SECONDS)
     plain = json.loads(text)
     if plain != result:
         raise AssertionError(f"Spark counted {result}, a plain reader {plain}")
