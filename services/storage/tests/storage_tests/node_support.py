@@ -129,12 +129,16 @@ async def connected(node: StorageNode, *, timeout_seconds: float = 10.0) -> Asyn
 
 
 @asynccontextmanager
-async def admin_connected(node: StorageNode) -> AsyncIterator[StorageAdminConnection]:
+async def admin_connected(
+    node: StorageNode, *, reports: bool = False
+) -> AsyncIterator[StorageAdminConnection]:
+    """`reports`: as a tool connects that observes the node."""
     connection = await StorageAdminConnection.open(
         Endpoint("127.0.0.1", node.admin_port),
         cluster_key=node.manager.control.header.cluster_key,
         num_partitions=node.manager.control.num_partitions,
         tls=None,
+        reports=reports,
     )
     try:
         yield connection

@@ -35,9 +35,8 @@ def with_a_volume() -> FaultyDisk:
     return disk
 
 
-def test_a_journal_inside_is_found_after_another_place_was_configured() -> None:
-    """A node that was killed, and starts again with a volume for its journal."""
-    disk = with_a_volume()
+def kill_with_a_journal_inside(disk: FaultyDisk) -> None:
+    """A node that has acknowledged four records of partition 0."""
     manager = open_manager(disk, threshold=700, journal=JOURNAL)
     manager.assign(0)
     partition = manager.get(0)
@@ -46,6 +45,12 @@ def test_a_journal_inside_is_found_after_another_place_was_configured() -> None:
     append(partition, 0, 4)
     manager.commit()
     disk.restart(CrashMode.LOSE)
+
+
+def test_a_journal_inside_is_found_after_another_place_was_configured() -> None:
+    """A node that was killed, and starts again with a volume for its journal."""
+    disk = with_a_volume()
+    kill_with_a_journal_inside(disk)
     manager = elsewhere(disk)
     assert_holds(manager.get(0), 4)
     manager.close()
@@ -55,14 +60,7 @@ def test_a_released_journal_in_the_new_place_is_not_taken_for_the_one_inside() -
     """The volume was in use before; then the node ran with a journal inside, and was killed."""
     disk = with_a_volume()
     elsewhere(disk).close()
-    manager = open_manager(disk, threshold=700, journal=JOURNAL)
-    manager.assign(0)
-    partition = manager.get(0)
-    partition.raise_fence(1)
-    partition.set_low_water_mark(1, -1)
-    append(partition, 0, 4)
-    manager.commit()
-    disk.restart(CrashMode.LOSE)
+    kill_with_a_journal_inside(disk)
     manager = elsewhere(disk)
     assert_holds(manager.get(0), 4)
     manager.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +10,8 @@ import pytest
 
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
 from waltz_protocol.errors import EncodeError
-from waltz_protocol.types import Endpoint
-from waltz_storage.service.server import StorageNode
 
 from .node_support import admin_connected, connected, records, running_node
-
-
-@asynccontextmanager
-async def observing(node: StorageNode) -> AsyncIterator[StorageAdminConnection]:
-    """A connection of a tool that observes."""
-    connection = await StorageAdminConnection.open(
-        Endpoint("127.0.0.1", node.admin_port),
-        cluster_key=node.manager.control.header.cluster_key,
-        num_partitions=node.manager.control.num_partitions,
-        tls=None,
-        reports=True,
-    )
-    try:
-        yield connection
-    finally:
-        connection.close()
-        await connection.wait_closed()
 
 
 async def report(tool: StorageAdminConnection, *, everything: bool = False) -> dict[str, Any]:
@@ -44,7 +23,7 @@ async def test_the_first_report_holds_everything_and_the_next_ones_what_has_chan
     async with (
         running_node(tmp_path, assign=(0, 3)) as node,
         connected(node) as server,
-        observing(node) as tool,
+        admin_connected(node, reports=True) as tool,
     ):
         first = await report(tool)
         assert sorted(first["partitions"]) == ["0", "3"]
@@ -60,7 +39,11 @@ async def test_the_first_report_holds_everything_and_the_next_ones_what_has_chan
 
 
 async def test_each_connection_has_changes_of_its_own(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, observing(node) as one, observing(node) as other:
+    async with (
+        running_node(tmp_path, assign=(0,)) as node,
+        admin_connected(node, reports=True) as one,
+        admin_connected(node, reports=True) as other,
+    ):
         assert (await report(one))["partitions"]
         assert (await report(other))["partitions"]
         await one.set_available([0], False)
@@ -69,7 +52,7 @@ async def test_each_connection_has_changes_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_what_the_node_no_longer_has_is_gone_and_what_is_damaged_is_null(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0, 1)) as node, observing(node) as tool:
+    async with running_node(tmp_path, assign=(0, 1)) as node, admin_connected(node, reports=True) as tool:
         await report(tool)
         await tool.assign([0], False)
         node.manager.damaged[2] = "damaged as the test wants it"
@@ -79,7 +62,7 @@ async def test_what_the_node_no_longer_has_is_gone_and_what_is_damaged_is_null(t
 
 
 async def test_a_full_disk_changes_every_partition(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0, 1)) as node, observing(node) as tool:
+    async with running_node(tmp_path, assign=(0, 1)) as node, admin_connected(node, reports=True) as tool:
         assert [state[4] for state in (await report(tool))["partitions"].values()] == [1, 1]
         node.manager.room.full = "full as the test wants it"
         found = await report(tool)
@@ -88,7 +71,7 @@ async def test_a_full_disk_changes_every_partition(tmp_path: Path) -> None:
 
 
 async def test_the_figures_of_the_disk_are_those_of_the_metrics(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, observing(node) as tool:
+    async with running_node(tmp_path, assign=(0,)) as node, admin_connected(node, reports=True) as tool:
         await node.disk.look()
         figures = (await report(tool))["disk"]
         gauges = (await tool.metrics())["gauges"]
