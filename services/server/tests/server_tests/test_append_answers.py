@@ -296,17 +296,22 @@ async def test_safety_e6_an_older_generation_is_that_of_the_first_sending_only()
         assert [a.verdict for a in client.answered()] == [Verdict.STALE_GENERATION, Verdict.COMMITTED]
 
 
+def _held_reads(rig: PartitionRig) -> asyncio.Event:
+    """Reads of the store wait until the event is set."""
+    release, read = asyncio.Event(), rig.store.read
+
+    async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+        await release.wait()
+        return await read(first, max_count, max_bytes)
+
+    rig.store.read = slow  # type: ignore[method-assign]
+    return release
+
+
 async def test_what_comes_behind_a_search_keeps_its_order_and_strangers_pass() -> None:
     async with PartitionRig(records=30, feed_cache_bytes=0) as rig:
         one, two = await _mounted(rig, 1, 2)
-        release = asyncio.Event()
-        read = rig.store.read
-
-        async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-            await release.wait()
-            return await read(first, max_count, max_bytes)
-
-        rig.store.read = slow  # type: ignore[method-assign]
+        release = _held_reads(rig)
         again = make_append(rig.req_id(one))
         _again(rig, one, again)
         behind = rig.append(one)
@@ -432,14 +437,7 @@ async def test_one_that_is_looked_for_does_not_hold_up_others_in_the_turn_of_its
         rig.store.commit_next()
         await rig.turns()
         assert [(a.verdict, a.seq_num) for a in two.answered()] == [(Verdict.LOCK_CONFLICT, lost.seq_num)]
-        release = asyncio.Event()
-        read = rig.store.read
-
-        async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-            await release.wait()
-            return await read(first, max_count, max_bytes)
-
-        rig.store.read = slow  # type: ignore[method-assign]
+        release = _held_reads(rig)
         _again(rig, two, make_append(rig.req_id(two), write=(5,), client_high_water_mark=5))
         await rig.turns()
         rig.append(three)
