@@ -85,19 +85,21 @@ class LocalLog:
         }
 
     def append(self, partition: int, payloads: Iterable[bytes], header: Callable[[int], int] = int) -> range:
-        """Append in order; the ids. `header` makes one of the number of the append."""
+        """Append in order; the ids, which follow each other. `header` makes one of the number of the append.
 
-        async def appends() -> list[int]:
-            wanted = [Append(partition, data, header(i)) for i, data in enumerate(payloads)]
-            ids = []
-            for result in await self.client.append_many(wanted, deadline_seconds=60):
-                assert isinstance(result, Committed), result
-                ids.append(result.transaction_id)
-            return ids
-
-        found = self.run(appends(), 90)
-        assert found == list(range(found[0], found[0] + len(found)))
-        return range(found[0], found[0] + len(found))
+        On a busy machine a process may be silent for longer than its session lasts. Then the partition
+        moves, what was on its way is not in the log, and all are appended once more, behind those of the
+        first attempt that are in it.
+        """
+        wanted = [Append(partition, data, header(i)) for i, data in enumerate(payloads)]
+        for _ in range(5):
+            results = self.run(self.client.append_many(wanted, deadline_seconds=60), 90)
+            ids = [result.transaction_id for result in results if isinstance(result, Committed)]
+            if len(ids) == len(wanted):
+                assert ids == list(range(ids[0], ids[0] + len(ids)))
+                return range(ids[0], ids[0] + len(ids))
+        failed = next(result for result in results if not isinstance(result, Committed))
+        raise AssertionError(f"{len(wanted) - len(ids)} of {len(wanted)} appends failed") from failed
 
     def end(self, partition: int) -> int:
         """Next transaction id."""
