@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ledger.events import Opened, Refused, Transfer, Transferred, encode
 from spark_tests.local_log import LocalLog
-from waltz_client import Append, Committed, HeaderNamespace
+from waltz_client import Append, Committed, HeaderNamespace, Outcome
 from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -23,9 +23,12 @@ LEDGER, ALERTS = 0, 1
 
 def append(log: LocalLog, events: list[Any]) -> None:
     async def run() -> None:
-        appends = [Append(LEDGER, data, header) for header, data in map(encode, events)]
-        for result in await log.client.append_many(appends, deadline_seconds=60):
-            assert isinstance(result, Committed), result
+        left = [Append(LEDGER, data, header) for header, data in map(encode, events)]
+        while left:  # once, unless the partition moves
+            results = await log.client.append_many(left, deadline_seconds=60)
+            failed = [result for result in results if not isinstance(result, Committed)]
+            assert all(error.outcome is Outcome.FAILED for error in failed), failed
+            left = [append for append, result in zip(left, results, strict=True) if result in failed]
 
     log.run(run())
 
