@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.checksum import measure_checksum
 from bench.cluster import BenchCluster
 from bench.console import measure_console
 from bench.console_process import measure_console_process
@@ -38,8 +39,10 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics", "operator", "takeover")
+ON_REQUEST = ("checksum", "hostile", "window", "contention", "curve", "metrics", "operator", "takeover")
 """Measured only when named by `--only`."""
+WITHOUT_CLUSTER = frozenset((*ON_REQUEST, "tasks", "locks", "console")) - {"window", "contention"}
+"""They need no cluster, or make their own."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -92,6 +95,9 @@ class Bench:
             if "locks" in self._parts:
                 with self._step("locks"):
                     figures += await measure_locks()
+            if "checksum" in self._parts:
+                with self._step("checksums"):
+                    figures += measure_checksum()
             if "console" in self._parts:
                 with self._step("console"):
                     figures += await measure_console()
@@ -120,8 +126,7 @@ class Bench:
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        without = {"tasks", "locks", "console", "metrics", "operator", "hostile", "curve", "takeover"}
-        if not self._parts - without:
+        if not self._parts - WITHOUT_CLUSTER:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

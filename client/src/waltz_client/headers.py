@@ -7,10 +7,10 @@ a transaction is (docs/applications.md).
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 
 from waltz_client.errors import UsageError
+from waltz_protocol.checksum import crc32
 
 KINDS = 256
 """How many kinds of transactions a namespace has."""
@@ -35,7 +35,7 @@ class HeaderNamespace:
     def __post_init__(self) -> None:
         if not self.name:
             raise UsageError("a header namespace needs a name, such as that of the application")
-        prefix = zlib.crc32(self.name.encode()) >> 8
+        prefix = crc32(self.name.encode()) >> 8
         if prefix in RESERVED:
             raise UsageError(
                 f"the name {self.name!r} gives the namespace of {RESERVED[prefix]}: choose another name"

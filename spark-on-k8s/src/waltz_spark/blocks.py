@@ -8,7 +8,6 @@ decides.
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Sequence
 from struct import Struct
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.frames.blocks import (
     BLOCK_HEAD_BYTES,
     STORED_HEAD_BYTES,
@@ -89,7 +89,7 @@ def _sound(data: bytes, starts: array[int], partition_id: int, first: int, last:
     """Whether the checksums, the partition and the ids of all records are right."""
     view = memoryview(data)
     ends = starts[1:]
-    found = array("I", map(zlib.crc32, [view[a : b - 4] for a, b in zip(starts, ends, strict=False)]))
+    found = array("I", map(crc32, [view[a : b - 4] for a, b in zip(starts, ends, strict=False)]))
     places = np.frombuffer(starts, np.int64)
     if (_items(data, _SEAL, places[1:] - 4) != np.frombuffer(found, np.uint32)).any():
         return False

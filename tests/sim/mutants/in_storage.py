@@ -107,7 +107,7 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/scan.py",
-                "    return end if zlib.crc32(chunk[start : end - 4]) == unpack_u32(chunk, end - 4) else -1\n",
+                "    return end if crc32(chunk[start : end - 4]) == unpack_u32(chunk, end - 4) else -1\n",
                 "    return end\n",
             ),
             Edit(
@@ -254,7 +254,7 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/layout.py",
-                "    return end if zlib.crc32(raw[offset : end - 4]) == _unpack_u32(raw, end - 4)[0] else -1\n",
+                "    return end if crc32(raw[offset : end - 4]) == _unpack_u32(raw, end - 4)[0] else -1\n",
                 "    return end\n",
             ),
             Edit(

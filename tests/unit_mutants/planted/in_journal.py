@@ -22,8 +22,8 @@ JOURNAL_BUGS = (
         "frames_of_every_epoch_are_alike",
         "C7",
         "layout.py",
-        "    return zlib.crc32(_SALT.pack(journal_id.bytes, epoch))\n",
-        "    return zlib.crc32(_SALT.pack(journal_id.bytes, 0))\n",
+        "    return crc32(_SALT.pack(journal_id.bytes, epoch))\n",
+        "    return crc32(_SALT.pack(journal_id.bytes, 0))\n",
         "A recycled block is taken for a frame of this life of the file.",
     ),
     _journal(

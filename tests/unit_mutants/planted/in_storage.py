@@ -375,8 +375,8 @@ STORAGE_BUGS = (
         "crc_of_long_records_is_that_of_the_last_piece",
         "C2",
         "scan.py",
-        "        checksum = zlib.crc32(piece, checksum)\n",
-        "        checksum = zlib.crc32(piece)\n",
+        "        checksum = crc32(piece, checksum)\n",
+        "        checksum = crc32(piece)\n",
         "Records longer than a chunk look damaged.",
     ),
     # ---- manager

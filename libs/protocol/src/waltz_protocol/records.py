@@ -6,8 +6,8 @@ the rest is the slice that the client sent, checked and never encoded again.
 """
 
 import struct
-import zlib
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.errors import EncodeError, ProtocolError
 from waltz_protocol.types import Record, RecordHeader, ReqId
 
@@ -85,7 +85,7 @@ def verify_record(raw: bytes | bytearray | memoryview) -> bool:
     (length,) = _LENGTH.unpack_from(raw, _LENGTH_OFFSET)
     if length < 0 or length + RECORD_OVERHEAD != size:
         return False
-    crc = zlib.crc32(memoryview(raw)[_DATA_OFFSET : size - 4])
+    crc = crc32(memoryview(raw)[_DATA_OFFSET : size - 4])
     return crc == int.from_bytes(raw[size - 4 :], "big")
 
 

@@ -6,8 +6,9 @@ integers are signed, as they are on the wire (big-endian, two's complement). The
 """
 
 import struct
-import zlib
 from typing import NamedTuple, NewType, Self
+
+from waltz_protocol.checksum import crc32
 
 PartitionId = NewType("PartitionId", int)
 Generation = NewType("Generation", int)
@@ -97,5 +98,5 @@ class Endpoint(NamedTuple):
 
 def data_checksum(data: bytes | bytearray | memoryview) -> int:
     """CRC-32 (IEEE, zlib) of `data` as a signed i32."""
-    crc = zlib.crc32(data)
+    crc = crc32(data)
     return crc - ((crc & 0x80000000) << 1)

@@ -73,7 +73,7 @@ def bytes_checksummed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         total[0] += len(data)
         return real(data, value)
 
-    monkeypatch.setattr("waltz_storage.engine.scan.zlib.crc32", crc32)
+    monkeypatch.setattr("waltz_storage.engine.scan.crc32", crc32)
     return total
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from dataclasses import dataclass
 from typing import Self
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.locks import LockId
 
 CLAIM_HEADER = 0x57434C4D
@@ -53,7 +53,7 @@ class Claim:
     def encode(self) -> bytes:
         """A JSON object, stable in its order, with a checksum as its last field."""
         content = self._content()
-        return b'%s,"check":%d}' % (content[:-1], zlib.crc32(content))
+        return b'%s,"check":%d}' % (content[:-1], crc32(content))
 
     def _content(self) -> bytes:
         """Without the checksum: as earlier releases wrote it. They leave the checksum unread."""

@@ -6,10 +6,10 @@ as a plain object is `messages.client.AppendRequest`.
 """
 
 import struct
-import zlib
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.errors import EncodeError, ProtocolError, TooManyLocksError
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages.client import AppendRequest
@@ -50,7 +50,6 @@ _FEW_LOCKS_END = (
     _TAIL_NO_LOCK + 4 * FEW_LOCKS
 )  # where the header of an append with so many begins, at the latest
 _TAIL_OVERHEAD = 12  # header, length and checksum around the data
-_crc32 = zlib.crc32
 _make = tuple.__new__
 _WRONG_CHECKSUM = "the data of an append does not match its checksum"
 _LOCKS = [struct.Struct(f">{n}i") for n in range(9)]
@@ -111,7 +110,7 @@ def _parse_common(body: memoryview) -> Append | None:
     tail = bytes(body[offset:])
     if len(tail) != length + _TAIL_OVERHEAD or length < 0:
         return None
-    if _crc32(tail[8:-4]) != _unpack_crc(tail, length + 8)[0]:
+    if crc32(tail[8:-4]) != _unpack_crc(tail, length + 8)[0]:
         return None
     generation = _unpack_int(req_id, _GENERATION_OFFSET)[0]
     return _make(Append, (req_id, generation, high_water_mark, write, (), (), tail))
@@ -131,7 +130,7 @@ def parse_append(body: memoryview, version: int, max_locks: int = MAX_LOCKS) -> 
             return common
     generation, mark, write, read, append, dropped, offset = _parse_head(body, version, max_locks)
     tail = bytes(body[offset:])
-    if _crc32(tail[8:-4]) != _unpack_crc(tail, len(tail) - 4)[0]:
+    if crc32(tail[8:-4]) != _unpack_crc(tail, len(tail) - 4)[0]:
         raise ProtocolError(_WRONG_CHECKSUM)
     if dropped:
         return None
@@ -152,7 +151,7 @@ def parse_large_append(
         yield end - start
     data, crc = memoryview(tail)[8:-4], 0
     for start in range(0, len(data), STEP_BYTES):
-        crc = _crc32(data[start : start + STEP_BYTES], crc)
+        crc = crc32(data[start : start + STEP_BYTES], crc)
         yield min(STEP_BYTES, len(data) - start)
     if crc != _unpack_crc(tail, len(tail) - 4)[0]:
         raise ProtocolError(_WRONG_CHECKSUM)
@@ -234,7 +233,7 @@ def encode_append(
         ]
         for locks in arrays:
             parts.append(struct.pack(f">i{len(locks)}i", len(locks), *locks))
-        parts += (_TAIL_HEAD.pack(header, len(data)), data, zlib.crc32(data).to_bytes(4, "big"))
+        parts += (_TAIL_HEAD.pack(header, len(data)), data, crc32(data).to_bytes(4, "big"))
     except struct.error as e:
         raise EncodeError(f"an append cannot be encoded: {e}") from None
     return b"".join(parts)
@@ -264,7 +263,7 @@ def _encode_common(
             )
     except struct.error as e:
         raise EncodeError(f"an append cannot be encoded: {e}") from None
-    return b"".join((head, data, _crc32(data).to_bytes(4, "big")))
+    return b"".join((head, data, crc32(data).to_bytes(4, "big")))
 
 
 def frame_for_version(frame: bytes, version: int) -> bytes | None:

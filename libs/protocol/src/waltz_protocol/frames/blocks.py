@@ -10,10 +10,10 @@ whoever reads it; a client cuts a block and checks it once.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.errors import EncodeError, ProtocolError
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages.client import BlockFailure, FeedBlock
@@ -43,7 +43,7 @@ SEAL_BYTES = 4
 
 
 def _sealed(before: bytes) -> bytes:
-    return before + zlib.crc32(before).to_bytes(4, "big")
+    return before + crc32(before).to_bytes(4, "big")
 
 
 def stored_of_entry(transaction_id: int, req_id: bytes, tail: bytes) -> bytes:
@@ -192,7 +192,7 @@ def _cut(data: bytes, partition_id: int, first: int, last: int, count: int) -> l
     if count * STORED_OVERHEAD_BYTES > size:
         raise ProtocolError(f"a block of {size} bytes cannot hold {count} transactions")
     view = memoryview(data)
-    head, checksum, crc32 = _CHECKED.unpack_from, _I32.unpack_from, zlib.crc32
+    head, checksum = _CHECKED.unpack_from, _I32.unpack_from
     starts = [0]
     at, least = 0, first
     whole = count == last - first + 1

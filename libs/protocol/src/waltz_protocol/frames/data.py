@@ -4,9 +4,9 @@ Pure. A server passes the bytes of a stored record on; a client handles them by 
 """
 
 import struct
-import zlib
 from typing import NamedTuple
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import Magic
 from waltz_protocol.frames.blocks import data_parts
@@ -98,7 +98,7 @@ def parse_data_response(body: memoryview) -> DataResponse:
         raise ProtocolError("transaction data response has a wrong length")
     data = bytes(body[_RESPONSE_HEAD_BYTES:end])
     checksum: int = _I32.unpack_from(body, end)[0]
-    if zlib.crc32(data) != checksum & 0xFFFFFFFF:
+    if crc32(data) != checksum & 0xFFFFFFFF:
         raise ProtocolError(
             f"checksum of transaction {txid} of partition {partition_id} does not match its data"
         )

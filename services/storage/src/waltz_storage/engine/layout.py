@@ -9,10 +9,10 @@ they slice and checksum, they never build objects per field.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import NamedTuple
 from uuid import UUID
 
+from waltz_protocol.checksum import crc32
 from waltz_storage.engine.errors import RecordDamagedError, WireFormatError
 
 FORMAT_VERSION = 0
@@ -117,7 +117,6 @@ def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecor
     parts: list[bytes | memoryview] = []
     add = parts.append
     sizes: list[int] = []
-    crc32 = zlib.crc32
     limit = len(body)
     problem: str | None = None
     first_txid = expected = NO_TRANSACTION
@@ -178,7 +177,7 @@ def _checked_end(raw: bytes, offset: int, limit: int, expected: int) -> int:
     end: int = offset + RECORD_FIXED_SIZE + length
     if txid != expected or length < 0 or end > limit:
         return -1
-    return end if zlib.crc32(raw[offset : end - 4]) == _unpack_u32(raw, end - 4)[0] else -1
+    return end if crc32(raw[offset : end - 4]) == _unpack_u32(raw, end - 4)[0] else -1
 
 
 def unpack_u32(raw: bytes, offset: int = 0) -> int:

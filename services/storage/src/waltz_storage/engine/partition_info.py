@@ -10,9 +10,9 @@ Invariants:
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import NamedTuple
 
+from waltz_protocol.checksum import crc32
 from waltz_storage.engine.errors import PartitionDamagedError
 from waltz_storage.engine.layout import ENTRY_PREFIX_SIZE, ENTRY_SIZE, INFO_SIZE
 
@@ -46,12 +46,12 @@ class PartitionInfo(NamedTuple):
     def to_bytes(self) -> bytes:
         """36 bytes with checksum."""
         raw = _INFO.pack(*self)
-        return raw + _CHECKSUM.pack(zlib.crc32(raw))
+        return raw + _CHECKSUM.pack(crc32(raw))
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> PartitionInfo | None:
         """Decode 36 bytes; `None` when the checksum does not match."""
-        if len(raw) < INFO_SIZE or zlib.crc32(raw[:32]) != _CHECKSUM.unpack_from(raw, 32)[0]:
+        if len(raw) < INFO_SIZE or crc32(raw[:32]) != _CHECKSUM.unpack_from(raw, 32)[0]:
             return None
         return cls(*_INFO.unpack_from(raw))
 

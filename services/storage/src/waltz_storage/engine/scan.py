@@ -7,10 +7,10 @@ records are checksummed in pieces.
 from __future__ import annotations
 
 import re
-import zlib
 from array import array
 from typing import NamedTuple
 
+from waltz_protocol.checksum import crc32
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.files import File
@@ -51,7 +51,7 @@ def record_end(data: File, offset: int, txid: int, size: int) -> int:
         piece = data.pread(min(CHUNK_SIZE, end - 4 - position), position)
         if not piece:
             return -1
-        checksum = zlib.crc32(piece, checksum)
+        checksum = crc32(piece, checksum)
         position += len(piece)
     tail = data.pread(4, end - 4)
     return end if len(tail) == 4 and unpack_u32(tail) == checksum else -1
@@ -88,7 +88,7 @@ def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
     end: int = start + RECORD_FIXED_SIZE + length
     if end > len(chunk):
         return None
-    return end if zlib.crc32(chunk[start : end - 4]) == unpack_u32(chunk, end - 4) else -1
+    return end if crc32(chunk[start : end - 4]) == unpack_u32(chunk, end - 4) else -1
 
 
 def find_later_record(data: File, start: int, size: int, expected: int) -> int:

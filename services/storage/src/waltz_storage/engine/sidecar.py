@@ -27,8 +27,8 @@ One owner: the partition, on the disk thread that runs the partition's job.
 from __future__ import annotations
 
 import struct
-import zlib
 
+from waltz_protocol.checksum import crc32
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
@@ -98,7 +98,7 @@ class Sidecar:
 
     def _slot(self, raw: bytes, offset: int, form: struct.Struct, magic: int) -> tuple[int, ...] | None:
         end = offset + form.size
-        if zlib.crc32(raw[offset:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
+        if crc32(raw[offset:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
             return None
         fields = form.unpack_from(raw, offset)
         return fields if fields[0] == magic and fields[1] == self._partition_id else None
@@ -165,7 +165,7 @@ class Sidecar:
 
     def _write(self, offset: int, raw: bytes) -> None:
         try:
-            write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+            write_fully(self._file, raw + _CHECKSUM.pack(crc32(raw)), offset)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise

@@ -29,9 +29,9 @@ from __future__ import annotations
 
 import struct
 import threading
-import zlib
 from typing import NamedTuple, NoReturn
 
+from waltz_protocol.checksum import crc32
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import (
     DiskWriteError,
@@ -223,7 +223,7 @@ class Witness:
         try:
             with self._syncs.durable():
                 try:
-                    write_fully(self._made(), raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+                    write_fully(self._made(), raw + _CHECKSUM.pack(crc32(raw)), offset)
                 except OSError as error:
                     if error.errno in NO_SPACE:
                         raise DiskWriteError(f"{what}: {error.strerror}") from error
@@ -262,7 +262,7 @@ def read_slots(raw: bytes, partition_id: int) -> _Slots:
 def _read_slot(raw: bytes, partition_id: int) -> _Slot | None:
     if len(raw) < _SLOT.size + _CHECKSUM.size:
         return None
-    if zlib.crc32(raw[: _SLOT.size]) != _CHECKSUM.unpack_from(raw, _SLOT.size)[0]:
+    if crc32(raw[: _SLOT.size]) != _CHECKSUM.unpack_from(raw, _SLOT.size)[0]:
         return None
     magic, owner, counter, *fields = _SLOT.unpack_from(raw)
     if magic != _MAGIC or owner != partition_id or not 0 < counter < _HIGHEST_COUNTER:

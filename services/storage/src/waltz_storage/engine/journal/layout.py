@@ -26,10 +26,11 @@ file):
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 from uuid import UUID
+
+from waltz_protocol.checksum import crc32
 
 VERSION = 1
 SECTOR_SIZE = 512
@@ -69,14 +70,14 @@ class FileHeader(NamedTuple):
     def to_bytes(self) -> bytes:
         """One sector."""
         raw = _FILE.pack(_FILE_MAGIC, VERSION, self.journal_id.bytes, self.epoch, self.number)
-        return (raw + _CRC.pack(zlib.crc32(raw))).ljust(SECTOR_SIZE, b"\0")
+        return (raw + _CRC.pack(crc32(raw))).ljust(SECTOR_SIZE, b"\0")
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> FileHeader | None:
         """`None` when it is no header of a journal file."""
         if len(raw) < _FILE.size + _CRC.size:
             return None
-        if zlib.crc32(raw[: _FILE.size]) != _CRC.unpack_from(raw, _FILE.size)[0]:
+        if crc32(raw[: _FILE.size]) != _CRC.unpack_from(raw, _FILE.size)[0]:
             return None
         magic, version, journal_id, epoch, number = _FILE.unpack_from(raw)
         if magic != _FILE_MAGIC or version != VERSION:
@@ -139,13 +140,13 @@ Change = Name | Write | Cut | Create | Unlink | MakeDir
 
 def salt(journal_id: UUID, epoch: int) -> int:
     """With what the checksums of a file begin."""
-    return zlib.crc32(_SALT.pack(journal_id.bytes, epoch))
+    return crc32(_SALT.pack(journal_id.bytes, epoch))
 
 
 def frame(salted: int, commit: int, part: int, flags: int, changes: bytes) -> bytes:
     """One frame with its checksum."""
     head = _FRAME.pack(_FRAME_MAGIC, commit, part, flags, len(changes))
-    return b"".join((head, _CRC.pack(zlib.crc32(changes, zlib.crc32(head, salted))), changes))
+    return b"".join((head, _CRC.pack(crc32(changes, crc32(head, salted))), changes))
 
 
 def read_frame(raw: bytes, offset: int, salted: int) -> Frame | None:
@@ -159,7 +160,7 @@ def read_frame(raw: bytes, offset: int, salted: int) -> Frame | None:
         return None
     changes = raw[start:end]
     if (
-        zlib.crc32(changes, zlib.crc32(raw[offset : offset + _FRAME.size], salted))
+        crc32(changes, crc32(raw[offset : offset + _FRAME.size], salted))
         != _CRC.unpack_from(raw, offset + _FRAME.size)[0]
     ):
         return None
