@@ -8,6 +8,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -25,7 +26,9 @@ from cryptography.x509.oid import NameOID
 
 from protocol_tests.peers import HOST, Recorder, listening, settings
 from waltz_protocol.aio import tls
+from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.connector import connect
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context, shown_certificate
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError, TlsSettingsError
@@ -355,3 +358,26 @@ def test_what_a_verified_peer_shows_of_its_certificate() -> None:
     assert shown == ShownCertificate("a1b", 10.0)
     assert shown_certificate({}) is None  # one that was not verified
     assert shown_certificate(None) is None
+
+
+@pytest.mark.parametrize("tls_enabled", [True, False])
+async def test_a_connection_that_is_cancelled_before_its_protocol_is_informed_is_cut(
+    tls_enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio closes such a transport without an effect: the handshake would be completed, for nobody."""
+
+    class Cancelling(Channel):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            asyncio.get_running_loop().call_soon(connecting.cancel)
+
+    monkeypatch.setattr("waltz_protocol.aio.connector.Channel", Cancelling)
+    tls_ = server_context(TlsSettings()) if tls_enabled else None
+    context = client_context(_UNVERIFIED) if tls_enabled else None
+    client = Recorder()
+    async with listening(Recorder, tls=tls_) as listener:
+        connecting = spawn(connect(Endpoint(HOST, listener.port), settings(), client, context), "connecting")
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await asyncio.sleep(0.2)
+        assert (client.events, listener.channels, listener.handshakes) == (["closed"], frozenset(), 0)

@@ -29,16 +29,19 @@ async def connect(
     if not 0 < endpoint.port < 65536:  # one kind of event loop would take it modulo 65536
         raise ConnectError(f"cannot connect to {endpoint}: not a port")
     loop = asyncio.get_running_loop()
-    channel: Channel | None = None
+    made: list[Channel] = []
+
+    def channel() -> Channel:
+        made.append(Channel(settings, handler, connecting=True))
+        return made[0]
+
     try:
         async with asyncio.timeout(connect_timeout_seconds):
             if tls is None:
-                _, channel = await loop.create_connection(
-                    lambda: Channel(settings, handler, connecting=True), endpoint.host, endpoint.port
-                )
+                await loop.create_connection(channel, endpoint.host, endpoint.port)
             else:
-                _, channel = await loop.create_connection(
-                    lambda: Channel(settings, handler, connecting=True),
+                await loop.create_connection(
+                    channel,
                     endpoint.host,
                     endpoint.port,
                     ssl=tls,
@@ -46,19 +49,24 @@ async def connect(
                     ssl_handshake_timeout=connect_timeout_seconds,
                     ssl_shutdown_timeout=settings.close_timeout_seconds,
                 )
-        await channel.wait_ready()
+        await made[0].wait_ready()
     except (OSError, TimeoutError, HandshakeError, ChannelClosedError, UnicodeError) as e:
-        if channel is not None:
-            channel.abort(str(e))
+        _cut(made, str(e))
         raise ConnectError(
             f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}",
             refused=isinstance(e, ConnectionRefusedError),
         ) from None
     except BaseException:
-        if channel is not None:
-            channel.abort("cancelled while connecting")
+        _cut(made, "cancelled while connecting")
         raise
-    return channel
+    return made[0]
+
+
+def _cut(made: list[Channel], reason: str) -> None:
+    """Also a channel whose transport is there and has not informed it yet: the loop closes such a transport
+    without an effect on TLS, whose handshake would be completed: a connection that nobody owns."""
+    for channel in made:
+        channel.abort(reason)
 
 
 def connect_problem(e: Exception, timeout_seconds: float) -> str:
