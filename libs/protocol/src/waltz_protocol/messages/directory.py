@@ -1,4 +1,4 @@
-"""Messages of version 5 between clients and servers by which a client learns who serves what, and gets its id.
+"""Messages of version 5 between clients and servers: who serves what, and an id for a client.
 
 What they carry is put together in `waltz_protocol.directory`.
 """
