@@ -17,6 +17,7 @@ NAMES = (
     "blocks",
     "block_columns",
     "client_messages",
+    "cluster_directory",
     "storage_messages",
     "admin_messages",
     "append_frame",

@@ -193,7 +193,7 @@ def default_of(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if value is None:
+    if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
@@ -219,6 +219,8 @@ def limits_of(field: FieldInfo) -> str:
                 "bool": "true or false",
                 "float": "number",
                 "tuple[str, ...]": "list of names",
+                "tuple[waltz_protocol.types.Endpoint, ...]": "list of host:port",
+                "uuid.UUID": "UUID",
             }[kinds],
             *bounds,
         ]
@@ -235,7 +237,8 @@ def rows_of(
         if issubclass(base, RoleSettings | TlsOptions)
         for name, text in docstrings(base).items()
     }
-    own = set(cls.__annotations__)
+    of_bases = {name for base in cls.__mro__[1:] for name in getattr(base, "__annotations__", ())}
+    own = set(cls.__annotations__) - of_bases
     rows = []
     for name, field in cls.model_fields.items():
         if not field.alias or (name not in own and not inherited):
@@ -315,7 +318,16 @@ has any such key, and `server.ssl` otherwise, which is what 0.13.2 does, althoug
 
 ## Client
 
-`WaltzClient.connect("client.yaml")`; a mapping does too.
+`WaltzClient.connect("client.yaml")`; a mapping does too. A client finds its cluster by `servers`, or by
+`zookeeper.connectString`, `zookeeper.sessionTimeout` and `cluster.root`; both, or neither, is an error. With
+`servers` its process has no connection to ZooKeeper, and no key of [all roles](#all-roles):
+
+```yaml
+servers: [server-1.example:55180, server-2.example:55180]
+```
+
+A few are enough, for the others are found, and so are servers that come later. At least one of them must be
+of this release; servers of 0.13.2 know no directory ([ADR 39](adr/0039-servers-in-place-of-zookeeper.md)).
 
 {role_table(ClientSettings)}
 

@@ -53,7 +53,8 @@ def published_by_a_server() -> MetricsRegistry:
     registry = MetricsRegistry(lambda: 0.0)
     for name in ("waltz-server.tls", "waltz-server.storage-tls"):
         publish_expiry(registry, name, followed())
-    WaltzServer._publish_gauges(cast("Any", SimpleNamespace(metrics=registry, registry=None, _detector=None)))
+    server = SimpleNamespace(metrics=registry, registry=None, _detector=None, _directory=None)
+    WaltzServer._publish_gauges(cast("Any", server))
     Partition._publish_gauges(cast("Any", SimpleNamespace(_metrics=PartitionMetrics(registry, 0))))
     return registry
 

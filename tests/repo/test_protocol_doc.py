@@ -25,6 +25,7 @@ FORMS = {
     "Ints": "i32 array",
     "IntList": "i32 array",
     "Ranges": "i32 count, then i32 first and i32 last each",
+    "Servers": "i32 count, then text host, i32 port, i32 count, i32 partition and i32 generation each",
     "Rest": "records up to the end",
     "Key": "16 bytes",
     "WireReqId": "request id",

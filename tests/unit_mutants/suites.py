@@ -27,6 +27,11 @@ _ADMIN = "libs/admin/tests/admin_tests"
 _TOOLS = "tools/tests/tools_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
+    "waltz_server/directory.py": (f"{_SERVER}/test_directory.py",),
+    "waltz_client/_internal/directory/sources.py": (f"{_CLIENT}/test_directory.py",),
+    "waltz_client/_internal/directory/discovery.py": (f"{_CLIENT}/test_directory.py",),
+    "waltz_client/_internal/directory/session.py": (f"{_CLIENT}/test_directory.py",),
+    "waltz_protocol/directory.py": ("libs/protocol/tests/protocol_tests/test_directory.py",),
     "waltz_server/store/committed_mark.py": (f"{_SERVER}/test_committed_mark.py",),
     "waltz_server/store/session_confirmation.py": (f"{_STORE}/test_session_confirmation.py",),
     "waltz_server/store/frames.py": (

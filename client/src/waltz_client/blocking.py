@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
+from uuid import UUID
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
@@ -183,6 +184,11 @@ class BlockingWaltzClient:
     def cluster_name(self) -> str:
         """See `WaltzClient.cluster_name`."""
         return self._open_client.cluster_name
+
+    @property
+    def cluster_key(self) -> UUID | None:
+        """See `WaltzClient.cluster_key`."""
+        return self._open_client.cluster_key
 
     @property
     def num_partitions(self) -> int:

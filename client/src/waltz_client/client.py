@@ -17,11 +17,13 @@ from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
+from uuid import UUID
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
 from waltz_client._internal.appender import Append
 from waltz_client._internal.core import ClientCore
+from waltz_client._internal.directory.discovery import DirectoryDiscovery
 from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.edge import client_errors
 from waltz_client._internal.link import Connector, LinkSettings
@@ -108,8 +110,9 @@ class WaltzClient:
         of a file. A mapping may hold a log for tests as `client.mockDriver` (see `waltz_client.testing`)
         and nothing else then. `observers` are informed of what happens inside (`waltz_client.observer`).
 
-        Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each
-        one line: ConfigError (settings), TlsSettingsError (key files), ConnectError (ZooKeeper absent),
+        Entering reaches ZooKeeper, or with `servers` one of these, and takes a client id; servers are
+        connected to when needed. Errors, each one line: ConfigError (settings), TlsSettingsError (key files),
+        ConnectError (ZooKeeper absent; no server of `servers` gave a directory or an id, and why),
         AuthError (its credentials), ClusterNotFoundError (root missing), ConnectionLostError (try again),
         ClusterDataError.
         """
@@ -164,7 +167,7 @@ class WaltzClient:
         async with AsyncExitStack() as stack:
             discovery = self._discovery
             if discovery is None:
-                discovery = await self._discover(stack)
+                discovery = await self._discover(stack, link_settings)
             client_id = await discovery.new_client_id()
             core = ClientCore(
                 settings,
@@ -181,7 +184,12 @@ class WaltzClient:
             self._core = core
             self._stack = stack.pop_all()
 
-    async def _discover(self, stack: AsyncExitStack) -> Discovery:
+    async def _discover(self, stack: AsyncExitStack, link_settings: LinkSettings) -> Discovery:
+        settings = self._settings
+        if settings.servers:
+            return await stack.enter_async_context(
+                DirectoryDiscovery(settings.servers, link_settings, self._random, settings.cluster_key)
+            )
         store = self._store
         if store is None:
             from waltz_cluster import zk_client  # only here: tests and simulation bring their own store
@@ -248,6 +256,11 @@ class WaltzClient:
     def cluster_name(self) -> str:
         """Name of the cluster."""
         return self._open.cluster_name
+
+    @property
+    def cluster_key(self) -> UUID | None:
+        """Key of the cluster, the one its storage nodes carry; None unless the settings name `servers`."""
+        return self._open.cluster_key
 
     @property
     def num_partitions(self) -> int:

@@ -9,27 +9,46 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import ClassVar, Self
+from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from waltz_client._internal.edge import client_errors
 from waltz_client.errors import ConfigError
 from waltz_cluster.config.files import flatten
 from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
+from waltz_protocol.directory import FIRST_VERSION as DIRECTORY_VERSION
+from waltz_protocol.directory import PART_BYTES
 from waltz_protocol.frames.append import MAX_LOCKS
+from waltz_protocol.types import Endpoint
 
 __all__ = ["ClientSettings", "ConfigError"]
 
+MAX_SERVERS = 1000
+"""Named in the settings; the others are found."""
+LEAST_FRAME_BYTES = 4 * PART_BYTES
+"""`client.maxFrameBytes`: what a part of a directory takes, with room for long names."""
+OF_ZOOKEEPER = ("zookeeper.connectString", "zookeeper.sessionTimeout", "cluster.root")
+
 
 class ClientSettings(ZooKeeperSettings):
-    """Settings of a client. Required: `zookeeper.connectString`, `zookeeper.sessionTimeout`,
-    `cluster.root`."""
+    """Settings of a client. Required: `servers`; or `zookeeper.connectString`, `zookeeper.sessionTimeout` and
+    `cluster.root`, and none of these with `servers`."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl", ZOOKEEPER_TLS)
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"client.numConsumerThreads", "client.mockDriver"})
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl.", "cli.")
 
+    servers: tuple[Endpoint, ...] = Field(default=(), alias="servers")
+    """Some servers of the cluster, `[host:port, ...]`, in place of ZooKeeper's keys: the client learns from
+    any of them who serves what, and finds the others; needs a server of this release."""
+    cluster_key: UUID | None = Field(default=None, alias="client.clusterKey")
+    """With `servers`: the key of the cluster (that of its storage nodes). A server of another cluster is not
+    followed; none = the cluster of the server that answers first."""
+    zookeeper_connect_string: str = Field(default="", alias="zookeeper.connectString", min_length=1)
+    zookeeper_session_timeout_ms: int = Field(default=0, alias="zookeeper.sessionTimeout", gt=0)
+    cluster_root: str = Field(default="", alias="cluster.root")
     auto_mount: bool = Field(default=True, alias="client.autoMount")
     """With callbacks: take part in all partitions. Without: in those that are used. False: in those of
     `set_partitions`."""
@@ -88,6 +107,54 @@ class ClientSettings(ZooKeeperSettings):
     """Payload bytes a feed fetches ahead of its reader."""
     prefetch_transactions: int = Field(default=512, alias="client.prefetchTransactions", gt=0)
     """Transactions whose payload a feed fetches ahead of its reader, from servers older than version 5."""
+
+    @field_validator("servers", mode="before")
+    @classmethod
+    def _addresses(cls, given: object) -> object:
+        """A list of `host:port`, or the same in one text with commas."""
+        if isinstance(given, str):
+            given = [part for part in given.split(",") if part.strip()]
+        if not isinstance(given, list | tuple) or not given or len(given) > MAX_SERVERS:
+            raise ValueError(f"give a list of 1 to {MAX_SERVERS} addresses, [host:port, ...]")
+        return tuple(one if isinstance(one, Endpoint) else Endpoint.parse(str(one)) for one in given)
+
+    @classmethod
+    def lacking(cls, fields: Mapping[str, object]) -> list[str]:
+        """Without `servers` ZooKeeper's keys are needed."""
+        if "servers" in fields:
+            return []
+        needed = [key for key in OF_ZOOKEEPER if key not in fields]
+        instead = ", or servers in place of ZooKeeper's keys" if len(needed) == len(OF_ZOOKEEPER) else ""
+        return [f"{key} is required{instead}" for key in needed]
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = self.model_fields_set
+        if self.servers:
+            wrong = [
+                str(field.alias)
+                for name, field in type(self).model_fields.items()
+                if name in given and str(field.alias).startswith(("zookeeper.", "cluster."))
+            ]
+            if ZOOKEEPER_TLS in self.tls:
+                wrong.append(ZOOKEEPER_TLS)
+            if wrong:
+                raise ValueError(
+                    f"give servers, or the keys of ZooKeeper, not both: {', '.join(wrong)} "
+                    "has no meaning with servers"
+                )
+            if self.max_protocol_version < DIRECTORY_VERSION:
+                raise ValueError(f"servers needs client.maxProtocolVersion {DIRECTORY_VERSION} or more")
+            if self.max_frame_bytes < LEAST_FRAME_BYTES:
+                raise ValueError(f"servers needs client.maxFrameBytes {LEAST_FRAME_BYTES} or more")
+        else:
+            if not (
+                self.zookeeper_connect_string and self.zookeeper_session_timeout_ms and self.cluster_root
+            ):
+                raise ValueError(f"servers, or {', '.join(OF_ZOOKEEPER)}, must be given")
+            if self.cluster_key is not None:
+                raise ValueError("client.clusterKey has a meaning with servers only")
+        return self
 
     @classmethod
     @client_errors()

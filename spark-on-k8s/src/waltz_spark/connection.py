@@ -88,9 +88,15 @@ class Connection:
     async def _open(self, stack: AsyncExitStack) -> tuple[WaltzClient, ClusterIdentity]:
         from waltz_client import WaltzClient
         from waltz_cluster.cluster_params import patiently, read_params
-        from waltz_cluster.zk_client import connect
 
         settings = self._keys.settings()
+        if settings.servers:
+            client = await stack.enter_async_context(WaltzClient.connect(settings))
+            return client, ClusterIdentity(
+                str(client.cluster_key), client.cluster_name, client.num_partitions
+            )
+        from waltz_cluster.zk_client import connect  # not in a process that is given servers
+
         store = await connect(settings)
         stack.push_async_callback(store.close)
         cluster, params = await patiently(lambda: read_params(store, settings.cluster_root))

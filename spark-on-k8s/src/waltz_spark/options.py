@@ -2,7 +2,7 @@
 
 Spark hands options over as text with names in lower case. A table of `Option` lists what there is;
 `parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
-the nearest name. The keys of the client library (`zookeeper.`, `cluster.`, `client.`) pass through to
+the nearest name. The keys of the client library (`servers`, `zookeeper.`, `cluster.`, `client.`) pass to
 it. The sink has a table of its own and uses the same functions. Names that people know from Spark's Kafka
 source are in `kafka_names`.
 """
@@ -222,20 +222,21 @@ def spark_is_at_least(version: tuple[int, int]) -> bool:
 
 def _unknown(name: str, own: Mapping[str, Option], client: Mapping[str, str], use: str) -> str:
     if name.lower() == "path":
-        return "a log has no path: give zookeeper.connectString and cluster.root, and call load() or save() without one"
+        return "a log has no path: give servers, or zookeeper.connectString and cluster.root, and call load() or save() without one"
     of_kafka = hint(name, writes=use in WRITES)
     if of_kafka is not None:
         return of_kafka
     matches = difflib.get_close_matches(name.lower(), [*own, *client], n=1, cutoff=0.5)
     if not matches:
         options = ", ".join(option.name for option in own.values() if use in option.uses)
-        return f"unknown option {name}: {use} takes {options}, and the client's keys zookeeper.*, cluster.* and client.*"
+        return f"unknown option {name}: {use} takes {options}, and the client's keys servers, zookeeper.*, cluster.* and client.*"
     nearest = own[matches[0]].name if matches[0] in own else client[matches[0]]
     return f"unknown option {name}; did you mean {nearest}?"
 
 
 def _checked_client(flat: dict[str, str]) -> ClientKeys:
-    flat.setdefault("zookeeper.sessionTimeout", _DEFAULT_SESSION_TIMEOUT_MS)
+    if "servers" not in flat:
+        flat.setdefault("zookeeper.sessionTimeout", _DEFAULT_SESSION_TIMEOUT_MS)
     try:
         ClientSettings.from_mapping(flat, source="options")
     except ConfigError as error:

@@ -11,7 +11,7 @@ import waltz_client.client as client_module
 from tests.sim.checkers.history import History
 from tests.sim.cluster import repeating
 from tests.sim.cluster.server_role import CLUSTER_ROOT
-from tests.sim.cluster.shape import Shape
+from tests.sim.cluster.shape import SERVER_PORT, Shape
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import current
 from tests.sim.kernel.zookeeper import SimZooKeeper
@@ -23,8 +23,8 @@ repeating.install()
 
 
 class SimClient(WaltzClient):
-    """The shipped client with a ZooKeeper session of its own, which it closes, and a choice of protocol
-    versions."""
+    """The shipped client with a ZooKeeper session of its own, which it closes, unless it is given servers,
+    and a choice of protocol versions."""
 
     def __init__(
         self,
@@ -41,15 +41,17 @@ class SimClient(WaltzClient):
         self._versions = versions
 
     async def __aenter__(self) -> Self:
-        session = await self._zookeeper.connect(self._session_timeout_seconds)
-        self._store = session
+        session = None
+        if not self._settings.servers:
+            session = self._store = await self._zookeeper.connect(self._session_timeout_seconds)
         try:
             # read before the first await of what is entered, so no other client sees it
             client_module.PROTOCOL_VERSIONS = self._versions
             entering = super().__aenter__()
             return await entering
         except BaseException:
-            await session.close()
+            if session is not None:
+                await session.close()
             raise
         finally:
             client_module.PROTOCOL_VERSIONS = NEWEST_VERSIONS
@@ -93,22 +95,33 @@ class Access:
         **setting_overrides: object,
     ) -> WaltzClient:
         """See `access.ClusterAccess`."""
+        number = next(self._numbers)
+        rng = self._loop.rng(f"client {name}/{number}")
+        versions = self._versions(self._loop.rng(f"versions {name}/{number}"), least_version)
         settings = ClientSettings.from_mapping(
             {
-                "zookeeper.connectString": "zookeeper:2181",
-                "zookeeper.sessionTimeout": int(self._shape.session_timeout_seconds * 1000),
-                "cluster.root": CLUSTER_ROOT,
+                **self._way_to_the_cluster(self._loop.rng(f"servers {name}/{number}"), versions),
                 "client.ssl.enabled": False,
                 **dict(self._shape.client_keys),
             }
         ).model_copy(update=setting_overrides)
-        number = next(self._numbers)
-        rng = self._loop.rng(f"client {name}/{number}")
-        versions = self._versions(self._loop.rng(f"versions {name}/{number}"), least_version)
         self._counts[f"clients of version {versions[-1]}"] += 1
+        self._counts["clients that were given servers"] += bool(settings.servers)
         return SimClient(
             settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, versions
         )
+
+    def _way_to_the_cluster(self, rng: random.Random, versions: tuple[int, ...]) -> dict[str, object]:
+        """ZooKeeper, or some of the servers."""
+        if versions == NEWEST_VERSIONS and rng.random() < self._shape.directory_clients:
+            names = self._shape.server_names()
+            given = rng.sample(names, rng.randint(1, len(names)))
+            return {"servers": [f"{name}:{SERVER_PORT}" for name in given]}
+        return {
+            "zookeeper.connectString": "zookeeper:2181",
+            "zookeeper.sessionTimeout": int(self._shape.session_timeout_seconds * 1000),
+            "cluster.root": CLUSTER_ROOT,
+        }
 
     def _versions(self, rng: random.Random, least: int) -> tuple[int, ...]:
         """All versions of this client: usually up to the newest one, else as an older release spoke them."""

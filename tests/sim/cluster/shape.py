@@ -41,6 +41,8 @@ class Shape:
     """Share of the clients that speak older versions of the client protocol only."""
     old_servers: float = 0.0
     """Share of the lives of servers in which they speak only the versions of 0.13.2."""
+    directory_clients: float = 0.0
+    """Share of the clients of the newest version that are given servers, not ZooKeeper."""
 
     def storage_names(self) -> list[str]:
         """Host names of the storage nodes; also their roles' names."""
@@ -100,8 +102,11 @@ def make_shape(rng: random.Random) -> Shape:
         ("server.peerWatch.enabled", rng.random() < 0.9),
     )
     answered = ("client.answeredAppends", rng.random() < 0.6)
+    directory_clients = rng.choice((0.0, 0.3, 0.6, 1.0))
     return replace(
         shape,
+        # of servers that are all as those of 0.13.2 for a while, a client gets no directory
+        directory_clients=0.0 if shape.old_servers else directory_clients,
         server_keys=(*shape.server_keys, *detector),
         client_keys=(*shape.client_keys, answered),
     )

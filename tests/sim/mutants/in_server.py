@@ -200,8 +200,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_CLUSTER}/manager.py",
-                "            registration.deliver({})\n        self._wake.set()\n",
-                "            pass\n        self._wake.set()\n",
+                "            registration.deliver({})\n        if self._picture",
+                "            pass\n        if self._picture",
             ),
         ),
         expected=("ownership",),

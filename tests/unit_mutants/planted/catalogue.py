@@ -11,6 +11,7 @@ from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
+from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
@@ -34,6 +35,7 @@ ALL_BUGS = (
     *BLOCK_BUGS,
     *CLUSTER_BUGS,
     *PEER_BUGS,
+    *DIRECTORY_BUGS,
     *ADMIN_BUGS,
     *RESTORED_BUGS,
     *TOOLS_BUGS,

@@ -51,6 +51,17 @@ def test_one_file_serves_clients_and_tools(tmp_path: Path, tls: bool) -> None:
     assert (tools.enabled, tools.allow_unverified) == (tls, tls)
 
 
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_file_for_applications_names_servers_and_not_zookeeper(tmp_path: Path, tls: bool) -> None:
+    path = tmp_path / "application.yaml"
+    client = {"client.connectTimeout": 5, "zookeeper.acl": "creator"}
+    configs.write_config(path, configs.application_keys([1, 2], client, tls), {})
+    settings = ClientSettings.load(path)
+    assert [str(server) for server in settings.servers] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert settings.connect_timeout_ms == 5
+    assert settings.tls_settings("client.ssl").enabled is tls
+
+
 def test_overrides_replace_add_and_remove_keys(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     configs.write_config(path, {"a": 1, "b": 2}, {"a": 3, "b": None, "c": "new"})

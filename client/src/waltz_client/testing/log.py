@@ -113,7 +113,8 @@ class InProcessLog:
 
     def client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings of a client of this log: the keys it is given, and those that need a cluster."""
-        own = {key: value for key, value in settings.items() if not key.startswith("client.ssl.")}
+        other = ("client.ssl.", "servers", "client.clusterKey")
+        own = {key: value for key, value in settings.items() if not key.startswith(other)}
         return {
             "zookeeper.connectString": "in-process:1",
             "zookeeper.sessionTimeout": 10_000,

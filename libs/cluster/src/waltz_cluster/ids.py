@@ -24,19 +24,28 @@ from waltz_protocol.backoff import AROUND, Backoff
 async def take_id(
     store: ZooKeeperStore, path: str, rng: random.Random, *, timeout_seconds: float = 30.0
 ) -> int:
-    """The next id; IdsExhaustedError at the end of the counter, ConnectionLostError when ZooKeeper stays away
-    for `timeout_seconds`. Cancellation may burn an id."""
+    """The next id; errors as `take_ids`."""
+    return (await take_ids(store, path, rng, 1, timeout_seconds=timeout_seconds))[0]
+
+
+async def take_ids(
+    store: ZooKeeperStore, path: str, rng: random.Random, count: int, *, timeout_seconds: float = 30.0
+) -> range:
+    """The next `count` ids, or as many as the counter has left, in one write; IdsExhaustedError at the end of
+    the counter, ConnectionLostError when ZooKeeper stays away for `timeout_seconds`. Cancellation may burn
+    them."""
     backoff = Backoff(0.005, 0.5, rng, spread=AROUND)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
     while True:
         try:
             data, stat = await store.get(path)
-            taken = Counter.from_bytes(data).value + 1
-            if taken > MAX_ID:
+            before = Counter.from_bytes(data).value
+            taken = min(before + count, MAX_ID)
+            if taken <= before:
                 raise IdsExhaustedError(f"{path}: all {MAX_ID} ids have been given out")
             await store.set(path, Counter(taken).to_bytes(), version=stat.version)
-            return taken
+            return range(before + 1, taken + 1)
         except NoNodeError:
             raise ClusterNotFoundError(f"{path} does not exist: the cluster is not complete") from None
         except (VersionConflictError, ConnectionLostError):

@@ -24,7 +24,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from waltz_cluster import assignment as policy
 from waltz_cluster.cluster_params import patiently, read_cluster_params
@@ -40,7 +40,7 @@ from waltz_cluster.errors import (
     VersionConflictError,
 )
 from waltz_cluster.eviction import MembersListener, members_without, write_eviction
-from waltz_cluster.ids import take_id
+from waltz_cluster.ids import take_id, take_ids
 from waltz_cluster.lease import SessionLease
 from waltz_cluster.membership import MembershipReader, Snapshot
 from waltz_cluster.paths import ClusterPaths
@@ -67,6 +67,18 @@ _log = logging.getLogger(__name__)
 Endpoints = dict[Endpoint, dict[PartitionId, Generation]]
 EndpointsListener = Callable[[Endpoints], None]
 
+
+class Picture(NamedTuple):
+    """What was adopted: its number (`membership.Snapshot.number`), the endpoints, and whether the session
+    that it came from is certain to be alive."""
+
+    number: int
+    endpoints: Endpoints
+    in_contact: bool
+
+
+PictureListener = Callable[[Picture], None]
+
 _INITIAL_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
 
@@ -89,6 +101,8 @@ class ClusterManager:
         self._registrations: dict[int, ServerRegistration] = {}
         self._listeners: list[EndpointsListener] = []
         self._members_listener: MembersListener | None = None
+        self._picture_listener: PictureListener | None = None
+        self._picture: Picture | None = None
         self._adopted: Endpoints | None = None
         self._task: asyncio.Task[None] | None = None
         self._remove_session_listener: Callable[[], None] | None = None
@@ -181,6 +195,8 @@ class ClusterManager:
             _log.warning("all partitions are given up: %s", reason)
         for registration in tuple(self._registrations.values()):
             registration.deliver({})
+        if self._picture is not None:
+            self._show(self._picture._replace(in_contact=False))
         self._wake.set()
 
     # -- evaluation, always under the lock
@@ -258,10 +274,18 @@ class ClusterManager:
             descriptor.endpoint: snapshot.assignment.partitions_of(server_id)
             for server_id, descriptor in sorted(members.items())
         }
+        self._show(Picture(snapshot.number, endpoints, in_contact=True))
         if endpoints != self._adopted:
             self._adopted = endpoints
             for listener in tuple(self._listeners):
                 self._tell(listener)
+
+    def _show(self, picture: Picture) -> None:
+        if picture == self._picture:
+            return
+        self._picture = picture
+        if self._picture_listener is not None:
+            self._picture_listener(picture)
 
     def _tell(self, listener: EndpointsListener) -> None:
         if self._adopted is None:
@@ -270,6 +294,11 @@ class ClusterManager:
             listener({endpoint: dict(partitions) for endpoint, partitions in self._adopted.items()})
         except Exception:
             _log.exception("an endpoints listener failed")
+
+    def set_picture_listener(self, listener: PictureListener) -> None:
+        """Call `listener` on the loop whenever another picture is adopted, and when contact is lost: before
+        the manager is entered."""
+        self._picture_listener = listener
 
     # -- servers that watch each other
 
@@ -303,6 +332,12 @@ class ClusterManager:
     async def new_client_id(self) -> int:
         """An id no client had before; IdsExhaustedError, ConnectionLostError."""
         return await take_id(self._store, self._paths.client_ids, self._rng)
+
+    async def new_client_ids(self, count: int, timeout_seconds: float) -> range:
+        """At most `count` ids no client had before; errors as `new_client_id`."""
+        return await take_ids(
+            self._store, self._paths.client_ids, self._rng, count, timeout_seconds=timeout_seconds
+        )
 
     async def new_server_id(self) -> int:
         """An id no server had before; IdsExhaustedError, ConnectionLostError."""

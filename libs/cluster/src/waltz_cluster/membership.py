@@ -40,6 +40,11 @@ class Snapshot:
     znodes: tuple[Member, ...]
 
     @property
+    def number(self) -> int:
+        """Larger than that of every earlier snapshot of this tree; the same for everybody who takes one."""
+        return self.version << 32 | self.cversion
+
+    @property
     def consistent(self) -> bool:
         """The assignment was made for these members."""
         return self.assignment.cversion == self.cversion

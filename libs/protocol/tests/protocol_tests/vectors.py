@@ -4,9 +4,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
-from waltz_protocol.messages import admin, client, storage
+from waltz_protocol.messages import admin, client, directory, storage
 from waltz_protocol.messages.client import MountState
-from waltz_protocol.messages.fields import Message, RpcError, StackElement
+from waltz_protocol.messages.fields import Message, RpcError, ServerEntry, StackElement
 from waltz_protocol.types import Record, RecordHeader, ReqId, SessionInfo
 
 
@@ -140,6 +140,25 @@ CLIENT_VECTORS = [
     _client(f"4C 0005 0000001D  24 {_ID}  00000001 00000004 676F6E65", client.BlockFailure(R, 1, "gone")),
     _client(f"4C 0005 0000001D  25 {_ID}  00000002 00000004 676F6E65", client.CloseNotice(R, 2, "gone")),
     _client(f"4C 0005 00000011  26 {_ID}", client.UnmountRequest(R)),
+    _client(f"4C 0005 00000011  27 {_ID}", directory.DirectoryRequest(R)),
+    _client(
+        f"4C 0005 0000006F  28 {_ID}  0000000700000003 00000001 00000000 00000001  00000002 6331"
+        "00112233445566778899AABBCCDDEEFF 00000004  00000002"
+        "00000002 7331 0000D78C 00000002 00000000 00000005 00000003 00000006  00000002 7332 0000D78C 00000000",
+        directory.DirectoryPart(
+            R,
+            7 << 32 | 3,
+            1,
+            0,
+            1,
+            "c1",
+            KEY,
+            4,
+            (ServerEntry("s1", 55180, ((0, 5), (3, 6))), ServerEntry("s2", 55180, ())),
+        ),
+    ),
+    _client(f"4C 0005 00000011  29 {_ID}", directory.ClientIdRequest(R)),
+    _client(f"4C 0005 00000019  2A {_ID}  00000009 FFFFFFFF", directory.ClientIdResponse(R, 9, None)),
     _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
     _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]

@@ -15,6 +15,7 @@ from waltz_protocol.codec import CLIENT
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.connection import ClientConnection
+from waltz_server.directory import DirectoryDesk
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import cpu_rates
 from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
@@ -49,6 +50,13 @@ class LoopbackServer:
         self._max_pending_bytes = max_pending_bytes
         self._caches = SharedCaches(FeedCache(1 << 20), TransactionCache(1 << 20))
         self._stack = AsyncExitStack()
+        self.directory = DirectoryDesk(self.listener.turns, self._take_ids)
+        self.client_ids = 0
+        """The last one that was given out."""
+
+    async def _take_ids(self, count: int, _: float) -> range:
+        first, self.client_ids = self.client_ids + 1, self.client_ids + count
+        return range(first, self.client_ids + 1)
 
     async def _check(self) -> dict[str, bool]:
         return await self.check()
@@ -71,13 +79,19 @@ class LoopbackServer:
             "127.0.0.1",
             0,
             settings,
-            lambda: ClientConnection(self.registry, self.admin, max_pending_bytes=self._max_pending_bytes),
+            lambda: ClientConnection(
+                self.registry,
+                self.admin,
+                max_pending_bytes=self._max_pending_bytes,
+                directory=self.directory,
+            ),
             self._tls,
         )
         await self._stack.enter_async_context(self.registry)
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        admin = tasks.create_task(self.admin.run())
-        self._stack.callback(admin.cancel)
+        for desk in (self.admin, self.directory):
+            task = tasks.create_task(desk.run())
+            self._stack.callback(task.cancel)
         self.registry.adopt(self._partitions)
         return self
 

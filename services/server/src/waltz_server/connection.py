@@ -59,6 +59,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_protocol.types import ReqId
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
+from waltz_server.directory import DIRECTORY_TYPES, DirectoryDesk
 from waltz_server.partition.append_answers import AppendAnswers
 from waltz_server.partition.append_outcomes import refuse
 from waltz_server.partition.block_feeds import block_failure
@@ -110,8 +111,9 @@ class ClientConnection:
         max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
         max_locks: int = MAX_LOCKS,
         unread: UnsentReplies | None = None,
+        directory: DirectoryDesk | None = None,
     ) -> None:
-        """`unread`: shared by all connections of the server."""
+        """`unread` and `directory`: shared by all connections of the server."""
         self.client_id = 0
         self.connection_seq_num = 0
         self.version = 0
@@ -119,6 +121,7 @@ class ClientConnection:
         self._registry = registry
         self._partitions = registry.partitions
         self._admin = admin
+        self._directory = directory
         self._max_pending_bytes = max_pending_bytes
         self._max_locks = max_locks
         self._unread = unread if unread is not None else UnsentReplies(UNREAD_BYTES)
@@ -244,6 +247,9 @@ class ClientConnection:
             self._blocks(body)
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
+        elif kind in DIRECTORY_TYPES and self.answers is not None and self._directory is not None:
+            channel.charge(MARKER_UNITS)
+            self._directory.handle(self, body)
         elif kind == UnmountRequest.TYPE and self.answers is not None:
             channel.charge(MARKER_UNITS)
             self._unmount(body)
@@ -424,6 +430,8 @@ class ClientConnection:
         """The connection has gone, for whatever reason."""
         self._parked.clear()
         self._mounted.clear()
+        if self._directory is not None:
+            self._directory.forget(self)
         self._registry.connection_closed(self)
 
 

@@ -36,6 +36,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "peers-evicted": Meaning(
         "Servers that this one has evicted since it started.", "waltz_server_peer_evictions", counts=True
     ),
+    "directory-watchers": Meaning(
+        "Connections of clients that learn from this server who serves what, not from ZooKeeper."
+    ),
     "feed-cache-bytes": Meaning("Memory that the headers of recent transactions take."),
     "transaction-cache-bytes": Meaning("Memory that recent transactions take."),
     "feed-cache-miss": Meaning("Headers that had to be read from a storage node."),

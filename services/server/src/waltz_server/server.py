@@ -21,7 +21,7 @@ import structlog
 
 from waltz_cluster.cluster_params import patiently, read_params
 from waltz_cluster.eviction import Challenges
-from waltz_cluster.manager import ClusterManager, Endpoints
+from waltz_cluster.manager import ClusterManager, Endpoints, Picture
 from waltz_cluster.quorum import alike, said_once
 from waltz_cluster.registration import ServerRegistration
 from waltz_cluster.serializers import ClusterParams, StoreParams
@@ -33,6 +33,7 @@ from waltz_protocol.aio.tls import ServerTls, client_context, server_context
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT, client_versions
+from waltz_protocol.directory import Directory
 from waltz_protocol.errors import TlsSettingsError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.messages.peer import PEER_VERSION
@@ -46,6 +47,7 @@ from waltz_server.addresses import advertised_endpoint, bind_host
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
+from waltz_server.directory import DirectoryDesk
 from waltz_server.metric_meanings import BUILD, MEANINGS
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP, cpu_rates
@@ -104,6 +106,7 @@ class WaltzServer:
         self._registration: ServerRegistration | None = None
         self._others: set[Endpoint] = set()
         self._detector: PeerDetector | None = None
+        self._directory: DirectoryDesk | None = None
         self._params = ClusterParams("", 0)
 
     @property
@@ -138,6 +141,10 @@ class WaltzServer:
         )
         admin = AdminDesk(registry, backend.check_connectivity, cpu_rates(self.metrics))
         manager = ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
+        directory = self._directory = DirectoryDesk(self._turns, manager.new_client_ids)
+        manager.set_picture_listener(
+            lambda picture: directory.update(self._as_directory(picture, store_params))
+        )
         detector = self._detector = self._make_detector(manager)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
@@ -145,7 +152,9 @@ class WaltzServer:
             budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
 
             def client() -> ClientConnection:
-                return ClientConnection(registry, admin, max_locks=settings.max_locks, unread=unread)
+                return ClientConnection(
+                    registry, admin, max_locks=settings.max_locks, unread=unread, directory=directory
+                )
 
             listener = await stack.enter_async_context(Listener(budget, self._turns))
             await listener.start(
@@ -160,19 +169,35 @@ class WaltzServer:
             await self._start_http(stack, host)
             self._publish_gauges()
             publish_expiry(self.metrics, f"{GROUP}.tls", tls)
+            stack.callback(directory.close)
             await stack.enter_async_context(manager)
             await stack.enter_async_context(registry)
-            await self._run(stop, manager, admin, tls)
+            await self._run(stop, manager, admin, directory, tls)
+
+    def _as_directory(self, picture: Picture, store_params: StoreParams) -> Directory:
+        return Directory(
+            picture.number,
+            self._params.name,
+            store_params.cluster_key,
+            self._params.num_partitions,
+            picture.endpoints,
+            picture.in_contact,
+        )
 
     async def _run(
-        self, stop: asyncio.Event, manager: ClusterManager, admin: AdminDesk, tls: ServerTls | None
+        self,
+        stop: asyncio.Event,
+        manager: ClusterManager,
+        admin: AdminDesk,
+        directory: DirectoryDesk,
+        tls: ServerTls | None,
     ) -> None:
         """Everything is open: register, serve, leave."""
         reporter = GraphiteReporter(self.metrics, self._settings.graphite_settings())
         async with asyncio.TaskGroup() as tasks:
             helpers = [
                 tasks.create_task(coroutine)
-                for coroutine in (admin.run(), self.backend.run(), reporter.run())
+                for coroutine in (admin.run(), directory.run(), self.backend.run(), reporter.run())
             ]
             if tls is not None:
                 helpers.append(tasks.create_task(follow(tls)))
@@ -334,6 +359,8 @@ class WaltzServer:
         gauge("peers-watched", lambda: detector.watched if detector is not None else 0)
         gauge("peers-suspected", lambda: detector.suspected if detector is not None else 0)
         gauge("peers-evicted", lambda: detector.evictions if detector is not None else 0)
+        directory = self._directory
+        gauge("directory-watchers", lambda: directory.watchers if directory is not None else 0)
         gauge("feed-cache-bytes", lambda: self._caches.feed.used_bytes)
         gauge("transaction-cache-bytes", lambda: self._caches.transactions.used_bytes)
         gauge(

@@ -103,7 +103,7 @@ def _roles(flat: Mapping[str, object]) -> list[Role]:
     found = next((role for role, shown in _SHOWN.items() if shown == whose), None)
     if found in (Role.SERVER, Role.STORAGE):
         return [found]
-    of_client = any(key.startswith("client.") for key in flat)
+    of_client = any(key.startswith("client.") or key == "servers" for key in flat)
     of_tools = any(key.startswith("ssl.") for key in flat)
     return ([Role.CLIENT] if of_client else []) + ([Role.TOOLS] if of_tools or not of_client else [])
 
@@ -135,7 +135,8 @@ def _load(role: Role, flat: Mapping[str, object], source: str) -> list[Step]:
             return _load_storage(flat, source)
         case Role.CLIENT:
             client = ClientSettings.from_mapping(flat, source=source)
-            return [*_zookeeper(client), lambda: client_context(client.tls_settings("client.ssl"))]
+            zookeeper = [] if client.servers else _zookeeper(client)
+            return [*zookeeper, lambda: client_context(client.tls_settings("client.ssl"))]
         case Role.TOOLS:
             tools = CliSettings.from_mapping(flat, source=source)
             return [*_zookeeper(tools), lambda: client_context(tools.tls_settings("ssl"))]

@@ -131,6 +131,7 @@ def _announce(cluster: LocalCluster, output: OutputFormat, console: str | None) 
         print_json(
             {
                 "config": str(cluster.client_config),
+                "application_config": str(cluster.application_config),
                 "directory": str(cluster.directory.path),
                 "zookeeper": str(cluster.zookeeper_endpoint),
                 "storage_nodes": [str(cluster.storage_endpoint(role)) for role in cluster.storage_roles],
@@ -145,6 +146,7 @@ def _announce(cluster: LocalCluster, output: OutputFormat, console: str | None) 
         f"up: {cluster.state.partitions} partitions, TLS {'on' if cluster.state.tls else 'off'}; logs in {cluster.directory.logs_dir}"
     )
     print_line(f"configuration file for clients: {cluster.client_config}")
+    print_line(f"for applications, without ZooKeeper: {cluster.application_config}")
     for role, endpoint in http.items():
         print_line(f"HTTP of {role}: http://{endpoint}/health and /metrics")
     if console is not None:

@@ -69,6 +69,8 @@ class LocalCluster:
         self.settings = settings
         self.directory = ClusterDirectory(settings.directory.absolute())
         self.client_config = self.directory.conf_dir / "client.yaml"
+        self.application_config = self.directory.conf_dir / "application.yaml"
+        """The same for applications: it names servers, not ZooKeeper."""
         self._report = report
         self._state: ClusterState | None = None
         self._processes: dict[str, ManagedProcess] = {}
@@ -412,6 +414,12 @@ class LocalCluster:
         for role in self.server_roles:
             self._write(role, "server", configs.server_keys(common, state.ports[role], state.tls))
         self._write("client", "client", configs.client_keys(common, state.tls))
+        ports = [state.ports[role]["server"] for role in self.server_roles]
+        self._write(
+            "application",
+            "application",
+            configs.application_keys(ports, self._overrides.get("client", {}), state.tls),
+        )
 
     def _write(self, role: str, kind: str, keys: dict[str, object]) -> None:
         overrides = {**self._overrides.get(kind, {}), **self._overrides.get(role, {})}

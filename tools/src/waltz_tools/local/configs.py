@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -62,6 +62,16 @@ def server_keys(common: Mapping[str, object], ports: Mapping[str, int], tls: boo
 def client_keys(common: Mapping[str, object], tls: bool) -> dict[str, object]:
     """Configuration for clients and, in the same file, for the administration commands."""
     return {**common, **tls_keys("client.ssl", tls, connects=True), **tls_keys("ssl", tls, connects=True)}
+
+
+def application_keys(ports: Sequence[int], client: Mapping[str, object], tls: bool) -> dict[str, object]:
+    """Configuration of an application that finds the servers without ZooKeeper. `client`: keys of the file
+    for clients; those of the client library are kept."""
+    return {
+        "servers": [f"{LOOPBACK}:{port}" for port in ports],
+        **tls_keys("client.ssl", tls, connects=True),
+        **{key: value for key, value in client.items() if key.startswith("client.")},
+    }
 
 
 def write_config(path: Path, keys: Mapping[str, object], overrides: Mapping[str, object]) -> None:

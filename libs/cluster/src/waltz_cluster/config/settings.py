@@ -73,7 +73,7 @@ _ROLES = (
         "a client",
         "clients and the `waltz` command take",
         "cluster.root and no keys of other roles",
-        ("client.", "ssl.", "cli."),
+        ("client.", "ssl.", "cli.", "servers"),
     ),
 )
 
@@ -134,10 +134,17 @@ class RoleSettings(BaseModel):
             for prefix, options in tls.items()
         }
         fields["tls"] = {prefix: options for prefix, options in checked.items() if options is not None}
+        problems += [f"{source}: the key {lacking}" for lacking in cls.lacking(fields)]
         settings = _validated(cls, fields, source, "", problems)
         if settings is None or problems:
             raise ConfigError(*problems)
         return settings
+
+    @classmethod
+    def lacking(cls, fields: Mapping[str, object]) -> list[str]:
+        """What is not given and is needed, by a rule that concerns several keys: a line for each, from the
+        name of the key on."""
+        return []
 
     @classmethod
     def _tls_starts(cls) -> tuple[str, ...]:
@@ -297,6 +304,16 @@ class CliSettings(ZooKeeperSettings):
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("client.",)
 
     zookeeper_session_timeout_ms: int = Field(default=30_000, alias="zookeeper.sessionTimeout", gt=0)
+
+    @classmethod
+    def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
+        """As that of every role; a file of applications that do without ZooKeeper is named as such."""
+        if "servers" in flat:
+            raise ConfigError(
+                f"{source} is the file of an application (it has servers); this command works in ZooKeeper: "
+                "give it a file with zookeeper.connectString and cluster.root"
+            )
+        return super().from_mapping(flat, source=source)
 
 
 class TlsFileSettings(RoleSettings):

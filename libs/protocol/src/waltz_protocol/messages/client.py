@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from waltz_protocol.buffer import Reader, Writer
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages import directory
 from waltz_protocol.messages.fields import (
     Bool,
     Int,
@@ -479,6 +480,7 @@ MESSAGES: tuple[type[Message], ...] = (
     BlockFailure,
     CloseNotice,
     UnmountRequest,
+    *directory.MESSAGES,
     ServerReportRequest,
     ServerReportResponse,
 )

@@ -206,6 +206,30 @@ def _read_ranges(r: Reader, _version: int) -> tuple[tuple[int, int], ...]:
     return tuple([(r.i32(), r.i32()) for _ in range(count)])
 
 
+class ServerEntry(NamedTuple):
+    """One server in a directory: where clients reach it, and partition and generation of what it owns."""
+
+    host: str
+    port: int
+    partitions: tuple[tuple[int, int], ...]
+
+
+def _write_servers(w: Writer, values: tuple[ServerEntry, ...], _version: int) -> None:
+    w.i32(len(values))
+    for host, port, partitions in values:
+        w.text(host).i32(port).i32(len(partitions))
+        for partition_id, generation in partitions:
+            w.i32(partition_id).i32(generation)
+
+
+def _read_servers(r: Reader, _version: int) -> tuple[ServerEntry, ...]:
+    entries = []
+    for _ in range(r.count(12)):
+        host, port = r.text() or "", r.i32()
+        entries.append(ServerEntry(host, port, tuple([(r.i32(), r.i32()) for _ in range(r.count(8))])))
+    return tuple(entries)
+
+
 Int = Annotated[int, Wire(lambda w, v, _: w.i32(v), lambda r, _: r.i32())]
 Long = Annotated[int, Wire(lambda w, v, _: w.i64(v), lambda r, _: r.i64())]
 Bool = Annotated[bool, Wire(lambda w, v, _: w.boolean(v), lambda r, _: r.boolean())]
@@ -217,6 +241,7 @@ IntList = Annotated[tuple[int, ...], Wire(_write_int_list, _read_int_list)]
 """The same bytes, but null is not allowed."""
 Ranges = Annotated[tuple[tuple[int, int], ...], Wire(_write_ranges, _read_ranges)]
 """Pairs of the first and the last number of a range."""
+Servers = Annotated[tuple[ServerEntry, ...], Wire(_write_servers, _read_servers)]
 Rest = Annotated[bytes, Wire(lambda w, v, _: w.raw(v), lambda r, _: bytes(r.raw(len(r.buf) - r.offset)))]
 """The bytes up to the end of the body."""
 Key = Annotated[UUID, Wire(lambda w, v, _: w.uuid(v), lambda r, _: r.uuid())]
