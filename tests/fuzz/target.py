@@ -18,6 +18,7 @@ NAMES = (
     "block_columns",
     "client_messages",
     "storage_messages",
+    "stored_records",
     "admin_messages",
     "append_frame",
     "append_batch",
