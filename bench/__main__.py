@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.catch_up import measure_catch_up
 from bench.checksum import measure_checksum
 from bench.cluster import BenchCluster
 from bench.console import measure_console
@@ -39,7 +40,17 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("checksum", "hostile", "window", "contention", "curve", "metrics", "operator", "takeover")
+ON_REQUEST = (
+    "catch-up",
+    "checksum",
+    "hostile",
+    "window",
+    "contention",
+    "curve",
+    "metrics",
+    "operator",
+    "takeover",
+)
 """Measured only when named by `--only`."""
 WITHOUT_CLUSTER = frozenset((*ON_REQUEST, "tasks", "locks", "console")) - {"window", "contention"}
 """They need no cluster, or make their own."""
@@ -117,6 +128,11 @@ class Bench:
                 for tls in self._plan.tls_modes:
                     with self._step(f"curve, {tls_name(tls)}"):
                         figures += await measure_curve(self._directory, self._plan, tls, f"curve-{number}")
+            if "catch-up" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"catching up, {tls_name(tls)}"):
+                        directory = self._directory / f"catch-up-{number}-{tls_name(tls)}"
+                        figures += await measure_catch_up(directory, self._plan, tls)
             if "takeover" in self._parts:
                 with self._step("takeover"):
                     directory = self._directory / f"takeover-{number}"

@@ -55,6 +55,7 @@ class Plan:
     payload_bytes: int = 512
     read_at_least: int = 400_000  # transactions in the log before it is read back
     start_records: int = 1_000_000  # records on a storage node before its start is timed
+    catch_up_records: int = 1_000_000  # that a storage node is behind
     counted_appends: int = 10_000
     session_timeout_ms: int = 4_000
     settle_seconds: float = 3.0  # how long writers are watched after a process ended
@@ -91,6 +92,7 @@ QUICK = Plan(
     modes=(WriteMode(1, 1), WriteMode(50, 1), PIPELINED),
     read_at_least=20_000,
     start_records=20_000,
+    catch_up_records=20_000,
     session_timeout_ms=2_000,
     settle_seconds=1.5,
     hostile_seconds=0.5,
@@ -142,6 +144,7 @@ def ratio_target(mode: WriteMode, tls: bool) -> Target | None:
 
 
 READ_DATA_TARGET = at_least(20_000)
+CATCH_UP_TARGET = at_least(150_000)
 READ_HEADERS_TARGET = at_least(150_000)
 STORAGE_KILL_TARGET = at_most(1.0, binding=True)
 SERVER_TERM_TARGET = at_most(0.5, binding=True)

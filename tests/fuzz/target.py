@@ -19,6 +19,7 @@ NAMES = (
     "client_messages",
     "cluster_directory",
     "storage_messages",
+    "stored_records",
     "admin_messages",
     "append_frame",
     "append_batch",

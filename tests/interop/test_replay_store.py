@@ -15,7 +15,7 @@ from tests.interop.trees import ROOT, golden_tree, load_tree
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.aio.storage_connection import StorageConnection
+from waltz_protocol.aio.stored_connection import StoredConnection
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.messages import storage
 from waltz_protocol.records import pack_record
@@ -77,9 +77,9 @@ class RecordedCluster:
         self.directory = ReplicaDirectory(self._open_link, settings=SETTINGS, rng=random.Random(1))
         self._ports = ports
 
-    async def _open_link(self, endpoint: Endpoint) -> StorageConnection:
+    async def _open_link(self, endpoint: Endpoint) -> StoredConnection:
         params = await self.metadata.store_params()
-        return await StorageConnection.open(
+        return await StoredConnection.open(
             Endpoint("127.0.0.1", self._ports[str(endpoint)]),
             cluster_key=params.cluster_key,
             num_partitions=params.num_partitions,

@@ -103,6 +103,7 @@ MEANINGS = {
     "storage.disk.reserveBytes": "Bytes of the file system kept free: appends that would touch them are refused until a quarter more "
     "is free; default: 2 % of the file system, 1 GiB at most. 0 = refused only when the file system is full.",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
+    "storage.maxProtocolVersion": "Newest version of the protocol between servers and storage nodes that is offered; 0 is that of 0.13.2.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
     "storage.queue.totalBytes": "The same over all partitions: on a disk that hangs every queue fills.",
     "storage.maxConnections": "More connections to a port than this are closed at once.",

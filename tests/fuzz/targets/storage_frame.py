@@ -73,7 +73,7 @@ def _check_append(body: bytes, message: object) -> tuple[bytes, int] | None:
     assert (request.batch is None) == (request.problem is not None)
     if request.batch is not None and count:
         assert b"".join(disk_to_wire(request.batch.data, request.batch.first_txid)) == records
-    parts = storage_append_parts(*request.ids, count, records, offline=request.offline)
+    parts = storage_append_parts(0, *request.ids, count, records, offline=request.offline)
     assert b"".join(parts) == STORAGE.encode(message, 0)
     return records, count
 
@@ -88,7 +88,7 @@ def _check_record_list(body: bytes, message: object) -> tuple[bytes, int] | None
     assert isinstance(message, storage.RecordListResponse)
     _check_records(parts, message.records)
     prefix = (message.session_id, message.seq_num, message.partition_id)
-    assert b"".join(list_parts(RECORD_LIST_RESPONSE_TYPE, *prefix, [bytes(part) for part in parts])) == (
+    assert b"".join(list_parts(0, RECORD_LIST_RESPONSE_TYPE, *prefix, [bytes(part) for part in parts])) == (
         STORAGE.encode(message, 0)
     )
     return bytes(view), count

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from tests.sim.checkers.nodes import Durable, durable, kept
+from tests.sim.cluster.carried_marks import CarriedMarks
 from tests.sim.cluster.server_role import ServerRole
 from tests.sim.kernel.loop import SimLoop
 from waltz_cluster.store import SessionState
@@ -29,8 +30,9 @@ Report = Callable[[str, str], None]
 class NodeMemory:
     """What one storage node knew when it ended. Owner: its role; outlives its processes."""
 
-    def __init__(self, name: str, report: Report) -> None:
+    def __init__(self, name: str, report: Report, marks: CarriedMarks) -> None:
         self.name = name
+        self._marks = marks
         self.damaged: Callable[[], list[int]] = list
         """Partitions whose files were damaged behind its back."""
         self.report = report
@@ -82,6 +84,9 @@ class NodeMemory:
 
     def ran(self, manager: StorageManager, arguments: tuple[object, ...]) -> None:
         """The code of a job has run; its answers are on their way."""
+        problem = self._marks.ran(self.name, manager)
+        if problem is not None:
+            self.report("carried_mark", problem)
         for argument in arguments:
             for request in argument if isinstance(argument, list) else ():
                 if isinstance(request, Request):

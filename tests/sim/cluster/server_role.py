@@ -13,7 +13,12 @@ from tests.sim.kernel.zookeeper_session import SimSession
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
-from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
+from waltz_protocol.codec import (
+    NEWEST_CLIENT_VERSION,
+    NEWEST_OF_0_13_2,
+    NEWEST_STORAGE_VERSION,
+    STORAGE_OF_0_13_2,
+)
 from waltz_server.quorum_backend import QuorumBackend
 from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
@@ -24,6 +29,11 @@ CLUSTER_ROOT = "/waltz"
 
 REPEAT_WINDOW = 40
 """Transactions: appends that are sent again late are older than that now and then."""
+
+
+def _storage_version(newest: int) -> int:
+    """What a server speaks with storage nodes that speaks up to this version with clients."""
+    return NEWEST_STORAGE_VERSION if newest > NEWEST_OF_0_13_2 else STORAGE_OF_0_13_2
 
 
 class ServerRole(Role):
@@ -54,7 +64,10 @@ class ServerRole(Role):
         """As `waltz_server.__main__.serve`, without TLS and HTTP."""
         rng = self.loop.rng(f"{self.name}/{self.incarnation}")
         bounds = dict(self._shape.store_bounds)
-        store_settings = replace(self._settings.store_settings(), **bounds)
+        newest = self._newest_version()
+        store_settings = replace(
+            self._settings.store_settings(), newest_version=_storage_version(newest), **bounds
+        )
 
         def make_backend(zookeeper: ZooKeeperStore, params: StoreParams) -> QuorumBackend:
             metadata = StoreMetadata(zookeeper, CLUSTER_ROOT)
@@ -62,7 +75,6 @@ class ServerRole(Role):
 
         session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
         try:
-            newest = self._newest_version()
             watches = self._settings.peer_watch and newest > NEWEST_OF_0_13_2
             settings = self._settings.model_copy(
                 update={

@@ -17,6 +17,7 @@ from tests.sim.kernel.executor import SimExecutor
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.old_files import OldFileSystem
 from tests.sim.kernel.process import Process, current
+from waltz_protocol.codec import NEWEST_STORAGE_VERSION, STORAGE_OF_0_13_2
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.journal.log import JournalSettings
@@ -25,6 +26,8 @@ from waltz_storage.service.server import NodeOptions, StorageNode
 
 WITHOUT_JOURNAL = 0.2
 """Of the lives of a node in the seeds with journals."""
+OLD_VERSION_SHARES = (0.0, 0.0, 0.3, 0.6, 1.0)
+"""Of the lives of nodes in which they speak version 0 of the storage protocol; one of them for a seed."""
 JOURNAL_FILE_BYTES = (8 << 10, 16 << 10, 64 << 10)
 
 
@@ -101,7 +104,12 @@ class StorageRole(Role):
         executor.after_job = partial(self.memory.ran, manager)
         self.executor = executor
         options = NodeOptions(
-            self.name, STORAGE_PORT, ADMIN_PORT, queue_limits=shape.queue_limits, inline_limits=None
+            self.name,
+            STORAGE_PORT,
+            ADMIN_PORT,
+            queue_limits=shape.queue_limits,
+            inline_limits=None,
+            newest_version=self._newest_version(),
         )
         node = self.node = StorageNode(manager, options, executor, MetricsRegistry(self.loop.time))
         for partition_id, problem in manager.problems().items():
@@ -111,6 +119,15 @@ class StorageRole(Role):
             await stop.wait()
         finally:
             await node.close()
+
+    def _newest_version(self) -> int:
+        """Of the storage protocol, in this life: a rolling upgrade and its way back change it between two of
+        them. A node of 0.13.2 speaks its own."""
+        share = self.loop.rng("storage versions").choice(OLD_VERSION_SHARES)
+        rng = self.loop.rng(f"{self.name}/{self.incarnation}/version")
+        if self.old or rng.random() < share:
+            return STORAGE_OF_0_13_2
+        return NEWEST_STORAGE_VERSION
 
     def _claim(self, process: Process, manager: WatchedManager) -> None:
         """Nobody else may serve the directory until this one has closed it. Violation:

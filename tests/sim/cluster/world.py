@@ -20,6 +20,7 @@ from tests.sim.checkers.suite import check_all
 from tests.sim.checkers.violation import Violation
 from tests.sim.cluster.access import Workload
 from tests.sim.cluster.admin import Admin
+from tests.sim.cluster.carried_marks import CarriedMarks
 from tests.sim.cluster.client_role import ClientRole
 from tests.sim.cluster.clients import Access
 from tests.sim.cluster.detector_watch import DetectorWatch
@@ -82,6 +83,7 @@ class World:
         self.history = History(lambda: self.loop.now, self._note_violation)
         self._first_seen: dict[Violation, int] = {}
         self.storage: dict[str, StorageRole] = {}
+        self.marks = CarriedMarks(self.shape)
         self.servers: dict[str, ServerRole] = {}
         self.clients: dict[str, ClientRole] = {}
         workloads = choose(self.shape.partitions, self.loop.rng("workloads"))
@@ -157,6 +159,7 @@ class World:
         self.counts["zookeeper sessions expired"] = self.zookeeper.expired
         self.counts["zookeeper answers lost"] = self.zookeeper.lost_operations
         self.counts["servers evicted"] = sum(role.evicted() for role in self.servers.values())
+        self.counts["committed marks that rose on nodes"] = self.marks.checked
         self.counts["torn power cuts"] = sum(role.disk.torn for role in self.storage.values())
         roles: list[Role] = [*self.storage.values(), *self.servers.values(), *self.clients.values()]
         self.counts["process starts"] = sum(role.incarnation for role in roles)
@@ -208,7 +211,7 @@ class World:
         key = await self.admin.create_cluster()
         for name in shape.storage_names():
             disk = SimDisk(loop.rng(f"disk {name}"))
-            memory = NodeMemory(name, self.violation)
+            memory = NodeMemory(name, self.violation, self.marks)
             self.storage[name] = StorageRole(loop, name, self.unexpected, shape, key, disk, memory)
             self.storage[name].heal_disk()
             if self.choice.profile == JOURNAL:

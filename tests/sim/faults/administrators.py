@@ -125,7 +125,7 @@ def _spare(world: World, fault: Fault, number: int) -> StorageRole:
     name = f"storage-spare-{fault.number}-{number}"
     some = next(iter(world.storage.values()))
     disk = SimDisk(world.loop.rng(f"disk {name}"))
-    memory = NodeMemory(name, world.violation)
+    memory = NodeMemory(name, world.violation, world.marks)
     role = StorageRole(world.loop, name, world.unexpected, world.shape, some.cluster_key, disk, memory)
     memory.damaged = partial(world.state.changed_partitions, name)
     role.heal_disk()

@@ -258,9 +258,14 @@ STORAGE_MUTANTS = (
                 "    return end\n",
             ),
             Edit(
-                "services/server/src/waltz_server/store/router.py",
+                "services/server/src/waltz_server/store/record_reads.py",
                 "        if not verify_record(record):\n",
                 "        if not verify_record(record) and not record:\n",
+            ),
+            Edit(
+                "libs/protocol/src/waltz_protocol/frames/blocks.py",
+                "        if crc32(view[at:end]) != checksum(data, end)[0]:\n",
+                "        if crc32(view[at:end]) != checksum(data, end)[0] and not data:\n",
             ),
         ),
         expected=("fork", "bytes", "replicas"),

@@ -19,12 +19,14 @@ from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
 from tests.unit_mutants.planted.in_store import STORE_BUGS
+from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
     *STORAGE_BUGS,
+    *STORED_RECORD_BUGS,
     *WITNESS_BUGS,
     *JOURNAL_BUGS,
     *STORE_BUGS,

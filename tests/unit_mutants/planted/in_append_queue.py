@@ -115,7 +115,7 @@ APPEND_BUGS = (
         "another_transaction_under_the_request_id_is_the_same",
         "E6",
         "repeats.py",
-        "            if record[0][24:] == append.tail:\n",
+        "            if tail_of_stored(record[0]) == append.tail:\n",
         "            if record:\n",
         "An append is called committed at the id of a stranger's that has the same client id.",
     ),

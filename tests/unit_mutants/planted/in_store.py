@@ -327,7 +327,7 @@ STORE_BUGS = (
         "reads_above_the_committed_mark",
         "D1",
         "session.py",
-        "        max_count = min(max_count, self.committed - first + 1)\n        return await",
+        "        max_count = min(max_count, committed - first + 1)\n        return await",
         "        return await",
         "A read returns records that are on a node and not committed.",
     ),
@@ -382,7 +382,7 @@ STORE_BUGS = (
     _bug(
         "wrong_record_accepted_from_a_node",
         "D1",
-        "router.py",
+        "record_reads.py",
         "        if found != expected:\n",
         "        if found < expected:\n",
         "A node that answers with later records than asked for is believed.",
@@ -390,7 +390,7 @@ STORE_BUGS = (
     _bug(
         "damaged_record_passed_on",
         "C2",
-        "router.py",
+        "record_reads.py",
         "        if not verify_record(record):\n",
         "        if not record:\n",
         "A record whose data does not match its checksum is handed to readers and copied to replicas.",
@@ -399,8 +399,8 @@ STORE_BUGS = (
         "failed_node_is_asked_first_again",
         "29",
         "router.py",
-        "            self.slow_down(name)\n            reasons",
-        "            reasons",
+        "                self.slow_down(name)\n                reasons",
+        "                reasons",
         "A node that fails reads is chosen as often as before.",
     ),
     _bug(

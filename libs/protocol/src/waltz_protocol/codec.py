@@ -117,14 +117,22 @@ class Protocol:
 
 
 CLIENT = Protocol("client-server", Magic.CLIENT, (0, 1, 2, 3, 4, 5), client.MESSAGES)
-STORAGE = Protocol("storage", Magic.STORAGE, (0,), storage.MESSAGES)
+STORAGE = Protocol("storage", Magic.STORAGE, (0, 1), storage.MESSAGES)
 ADMIN = Protocol("storage admin", Magic.ADMIN, (0, 1), admin.MESSAGES)
 PEER = Protocol("server peer", Magic.CLIENT, (peer.PEER_VERSION,), peer.MESSAGES)
 NEWEST_OF_0_13_2 = 4
 """The newest version of the client-server protocol that release 0.13.2 speaks; ours are above it."""
 NEWEST_CLIENT_VERSION = CLIENT.versions[-1]
+STORAGE_OF_0_13_2 = 0
+"""The version of the storage protocol that release 0.13.2 speaks."""
+NEWEST_STORAGE_VERSION = STORAGE.versions[-1]
 
 
 def client_versions(newest: int) -> tuple[int, ...]:
     """What the Hello of a side says that speaks the client-server protocol up to `newest`."""
     return tuple(version for version in CLIENT.versions if version <= newest)
+
+
+def storage_versions(newest: int) -> tuple[int, ...]:
+    """The same of the storage protocol."""
+    return tuple(version for version in STORAGE.versions if version <= newest)

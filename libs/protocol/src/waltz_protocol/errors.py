@@ -18,6 +18,10 @@ class ProtocolError(WaltzProtocolError):
     """The peer sent bytes that the protocol does not allow. The only answer is to close the connection."""
 
 
+class RecordChecksumError(ProtocolError):
+    """A stored record whose checksum does not match it; the bytes around it may be in order."""
+
+
 class FrameTooLargeError(ProtocolError):
     """A frame announces more bytes than the configured limit."""
 

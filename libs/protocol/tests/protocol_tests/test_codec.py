@@ -21,13 +21,14 @@ from waltz_protocol.codec import (
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
 from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame
 from waltz_protocol.frames.append import parse_append
-from waltz_protocol.frames.blocks import parse_block
+from waltz_protocol.frames.blocks import cut_stored, parse_block
 from waltz_protocol.frames.data import parse_data_response
 from waltz_protocol.frames.storage import parse_prefix, parse_record_list
 from waltz_protocol.handshake import decode_hello
 from waltz_protocol.messages import client
 from waltz_protocol.messages.client import FeedBlock
 from waltz_protocol.messages.fields import Long, Message
+from waltz_protocol.messages.storage import StoredAppendRequest, StoredRangeResponse
 from waltz_protocol.records import split_records, unpack_record, verify_record
 from waltz_protocol.types import ReqId
 
@@ -119,7 +120,13 @@ def test_surplus_and_missing_bytes_are_errors(vector: Vector) -> None:
     def decoded(changed: bytes) -> object:
         if isinstance(vector.message, FeedBlock):  # what its records are is looked at by its own parser
             return parse_block(memoryview(changed))
-        return vector.protocol.decode(changed, vector.version)
+        message = vector.protocol.decode(changed, vector.version)
+        if isinstance(message, StoredRangeResponse | StoredAppendRequest):
+            last = message.first + message.count - 1
+            starts = cut_stored(message.records, 0, 3, message.first, last, message.count)
+            if starts[-1] != len(message.records):
+                raise ProtocolError("bytes follow the last record")
+        return message
 
     assert decoded(body)
     with pytest.raises(ProtocolError):

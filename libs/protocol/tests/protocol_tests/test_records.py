@@ -102,27 +102,29 @@ def test_a_record_that_does_not_fit_is_an_encode_error() -> None:
 
 
 def test_a_storage_append_keeps_its_records_in_one_slice() -> None:
-    head, records, end = storage_append_parts(5, 3, 4, 2, wire := WIRE * 2)
+    head, records, end = storage_append_parts(0, 5, 3, 4, 2, wire := WIRE * 2)
     assert unpack_append_head(head, FRAME_HEADER_SIZE) == (APPEND_TYPE, 5, 3, 4, 2)
     assert len(head) == FRAME_HEADER_SIZE + APPEND_HEAD_BYTES
     assert records is wire
     assert end == b"\0"
     message = storage.AppendRequest(5, 3, 4, (RECORD, RECORD))
     assert head + records + end == STORAGE.encode(message, 0)
-    offline = storage_append_parts(5, 3, 4, 0, b"", offline=True)
+    offline = storage_append_parts(0, 5, 3, 4, 0, b"", offline=True)
     assert b"".join(offline) == STORAGE.encode(storage.AppendRequest(5, 3, 4, (), offline=True), 0)
 
 
 def test_storage_frames_are_those_of_the_codec() -> None:
     ids = (5, 3, 4)
-    success = reply_head(storage.SuccessResponse.TYPE, *ids)
+    success = reply_head(0, storage.SuccessResponse.TYPE, *ids)
     assert success == STORAGE.encode(storage.SuccessResponse(*ids), 0)
     assert parse_prefix(success[FRAME_HEADER_SIZE:]) == (storage.SuccessResponse.TYPE, *ids)
     assert is_success(success[FRAME_HEADER_SIZE:], 5, 4)
     kind = storage.RecordResponse.TYPE
-    assert b"".join(found_parts(kind, *ids, WIRE)) == STORAGE.encode(storage.RecordResponse(*ids, RECORD), 0)
-    assert b"".join(found_parts(kind, *ids, None)) == STORAGE.encode(storage.RecordResponse(*ids, None), 0)
-    parts = list_parts(storage.RecordListResponse.TYPE, *ids, [WIRE, WIRE])
+    assert b"".join(found_parts(0, kind, *ids, WIRE)) == STORAGE.encode(
+        storage.RecordResponse(*ids, RECORD), 0
+    )
+    assert b"".join(found_parts(0, kind, *ids, None)) == STORAGE.encode(storage.RecordResponse(*ids, None), 0)
+    parts = list_parts(0, storage.RecordListResponse.TYPE, *ids, [WIRE, WIRE])
     assert b"".join(parts) == STORAGE.encode(storage.RecordListResponse(*ids, (RECORD, RECORD)), 0)
     parts_of_admin = admin_record_list_parts(0, 3, 4, 2, WIRE * 2)
     assert b"".join(parts_of_admin) == ADMIN.encode(admin.RecordListResponse(3, 4, (RECORD, RECORD)), 0)

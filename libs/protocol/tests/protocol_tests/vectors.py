@@ -164,6 +164,22 @@ CLIENT_VECTORS = [
 ]
 
 _STACK = RpcError("boom", (StackElement("a.B", "m", "B.java", 9), StackElement("a.C", "n", None, -2)))
+_PREFIX_1 = "0000000000000005 0000000000000006 00000003"
+_STORAGE_1: list[tuple[Message, str]] = [
+    (
+        storage.StoredRangeRequest(5, 6, 3, 42, 141, 90, 65536, storage.UNRESOLVED),
+        f"53 0001 00000035 20 {_PREFIX_1} 000000000000002A 000000000000008D 000000000000005A 00010000 00000001",
+    ),
+    (
+        storage.StoredRangeResponse(5, 6, 3, 42, 1, STORED_RECORD),
+        f"53 0001 0000004E  21 {_PREFIX_1}  000000000000002A 00000001 {STORED_RECORD.hex()}",
+    ),
+    (
+        storage.StoredAppendRequest(5, 6, 3, 41, 42, 1, STORED_RECORD),
+        f"53 0001 00000056  22 {_PREFIX_1}  0000000000000029 000000000000002A 00000001 {STORED_RECORD.hex()}",
+    ),
+]
+
 _STORAGE: list[tuple[Message, str]] = [
     (
         storage.OpenRequest(-1, -1, -1, KEY, 4),
@@ -289,6 +305,7 @@ _ADMIN_1: list[tuple[Message, str]] = [
 VECTORS = [
     *CLIENT_VECTORS,
     *(Vector(STORAGE, 0, message, bytes.fromhex(text)) for message, text in _STORAGE),
+    *(Vector(STORAGE, 1, message, bytes.fromhex(text)) for message, text in _STORAGE_1),
     *(Vector(ADMIN, 0, message, bytes.fromhex(text)) for message, text in _ADMIN),
     *(Vector(ADMIN, 1, message, bytes.fromhex(text)) for message, text in _ADMIN_1),
 ]

@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 
+from waltz_protocol.frames.blocks import stored_of_record
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
@@ -119,7 +120,7 @@ class FakePartitionStore:
             size_bytes += len(wire_record)
             if found and size_bytes > max_bytes:
                 break
-            found.append(wire_record)
+            found.append(stored_of_record(wire_record))
         return found
 
     async def confirm_current(self) -> None:

@@ -13,7 +13,12 @@ from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
+from waltz_protocol.codec import (
+    NEWEST_CLIENT_VERSION,
+    NEWEST_OF_0_13_2,
+    NEWEST_STORAGE_VERSION,
+    STORAGE_OF_0_13_2,
+)
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.owned_partition import PartitionSettings
@@ -77,6 +82,12 @@ class ServerSettings(ZooKeeperSettings):
     are sent in that time. Set it alike on all servers."""
     repeat_window: int = Field(default=10_000, alias="server.repeatWindow", ge=1)
     """Last transactions of a partition among which an append that is sent again is looked for."""
+    max_storage_version: int = Field(
+        default=NEWEST_STORAGE_VERSION,
+        alias="storage.maxProtocolVersion",
+        ge=STORAGE_OF_0_13_2,
+        le=NEWEST_STORAGE_VERSION,
+    )
     max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
@@ -143,6 +154,7 @@ class ServerSettings(ZooKeeperSettings):
             max_retry_interval_ms=self.max_retry_interval_ms,
             checkpoint_interval=self.checkpoint_interval,
             idle_check_interval_ms=self.idle_check_interval_ms,
+            newest_version=self.max_storage_version,
         )
 
     def graphite_settings(self) -> GraphiteSettings:

@@ -112,6 +112,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             data_limits=data_limits,
             admin_limits=admin_limits,
             receive_bytes=settings.receive_bytes,
+            newest_version=settings.max_protocol_version,
         )
         node = StorageNode(manager, options, executor, registry)
         for partition_id, problem in manager.problems().items():

@@ -40,6 +40,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "low-water-mark": Meaning("Up to here everything was committed when that session began; -1 for nothing."),
     "local-low-water-mark": Meaning("Up to here this copy had everything then; -1 for nothing."),
     "max-transaction-id": Meaning("Last transaction of this copy, committed or not; -1 for none."),
+    "committed-transaction-id": Meaning(
+        "Up to here this copy knows that everything is committed (version 1 carries the mark); -1 for nothing."
+    ),
     "sequence-number": Meaning("Number of the last write of the control file's entry."),
     "flags": Meaning(
         "Bits of the partition in the control file: 1 available to servers, 4 assigned to the node."
@@ -58,6 +61,10 @@ MEANINGS: Mapping[str, Meaning] = {
     "max-transaction-request": Meaning("Requests for the last transaction id."),
     "record-header-list-request": Meaning("Requests for headers."),
     "record-list-request": Meaning("Requests for records."),
+    "stored-range-request": Meaning("Requests for records as they are stored (version 1)."),
+    "damaged-append-request": Meaning(
+        "Append requests that were refused because a record did not match its checksum."
+    ),
 }
 
 BUILD: Mapping[str, str] = {"role": "storage", "version": __version__}

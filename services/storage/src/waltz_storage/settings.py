@@ -5,7 +5,8 @@ Ours: `storage.bind.host` (default: the address this machine's own host name res
 (of its own; default: inside the storage directory), `storage.journal.files` and `storage.journal.fileBytes`
 (their number and size), `storage.disk.inline` (a single append that is alone runs without a thread while the
 disk is fast), `storage.disk.reserveBytes` (kept free: appends that would touch it are refused),
-`storage.maxFrameBytes`, `storage.queue.maxBytes` (per partition), `storage.queue.totalBytes` (of all
+`storage.maxFrameBytes`, `storage.maxProtocolVersion` (newest version of the protocol with servers that is
+offered; 0 is that of 0.13.2), `storage.queue.maxBytes` (per partition), `storage.queue.totalBytes` (of all
 partitions), `storage.maxConnections` and `storage.maxHandshakes` (of each port), `storage.receiveBytes`
 (requests that have not arrived completely, over all connections), `storage.ssl.allowedPeers` and
 `storage.admin.ssl.allowedPeers` (names of client certificates that may connect to the port),
@@ -24,6 +25,7 @@ from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
+from waltz_protocol.codec import NEWEST_STORAGE_VERSION, STORAGE_OF_0_13_2
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.partition import EngineSettings
@@ -55,6 +57,12 @@ class StorageSettings(ZooKeeperSettings):
     )
     disk_reserve_bytes: int | None = Field(default=None, alias="storage.disk.reserveBytes", ge=0)
     max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
+    max_protocol_version: int = Field(
+        default=NEWEST_STORAGE_VERSION,
+        alias="storage.maxProtocolVersion",
+        ge=STORAGE_OF_0_13_2,
+        le=NEWEST_STORAGE_VERSION,
+    )
     max_connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, alias="storage.maxConnections", ge=1)
     max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="storage.maxHandshakes", ge=1)
     receive_bytes: int = Field(default=DEFAULT_RECEIVE_BYTES, alias="storage.receiveBytes", ge=1024 * 1024)

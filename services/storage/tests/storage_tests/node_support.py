@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
-from waltz_protocol.codec import ADMIN, STORAGE
+from waltz_protocol.codec import ADMIN, NEWEST_STORAGE_VERSION, STORAGE
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.records import unpack_record
 from waltz_protocol.types import Endpoint, Record
@@ -76,6 +76,7 @@ async def running_node(
     assign: tuple[int, ...] = (),
     room: FreeSpace | None = None,
     journal: JournalSettings | None = None,
+    newest_version: int = NEWEST_STORAGE_VERSION,
 ) -> AsyncIterator[StorageNode]:
     pool = executor if executor is not None else ThreadPoolExecutor(2, thread_name_prefix="disk")
     manager = StorageManager.open(
@@ -100,6 +101,7 @@ async def running_node(
         queue_limits=queue_limits,
         read_limits=read_limits,
         inline_limits=inline_limits,
+        newest_version=newest_version,
     )
     node = StorageNode(manager, options, pool, MetricsRegistry())
     await node.start()

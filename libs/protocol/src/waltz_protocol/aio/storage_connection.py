@@ -15,7 +15,7 @@ from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.requester import Requester
 from waltz_protocol.aio.tls import ClientTls, shown_certificate
-from waltz_protocol.codec import ADMIN, STORAGE, Protocol
+from waltz_protocol.codec import ADMIN, STORAGE, STORAGE_OF_0_13_2, Protocol, storage_versions
 from waltz_protocol.errors import ConnectError, ProtocolError, RequestFailedError, WaltzProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.frames.storage import (
@@ -145,10 +145,12 @@ class StorageConnection(_Connection):
         request_timeout_seconds: float = 2.0,
         connect_timeout_seconds: float = 5.0,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        newest_version: int = STORAGE_OF_0_13_2,
     ) -> Self:
-        """Connect and open. ConnectError (retriable), or RequestFailedError when the node belongs to another
-        cluster or has another number of partitions."""
+        """Connect and open, offering no version above `newest_version`. ConnectError (retriable), or
+        RequestFailedError when the node belongs to another cluster or has another number of partitions."""
         connection = cls(endpoint, Requester(SEQ_NUM_OFFSET, request_timeout_seconds))
+        connection._versions = storage_versions(newest_version)
         opening = storage.OpenRequest(-1, _OPEN_SEQ_NUM, -1, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
         return connection
@@ -179,9 +181,18 @@ class StorageConnection(_Connection):
     ) -> None:
         """Send one append of `count` wire records. No task, no future; the callback runs on the loop, exactly
         once, never inside this call. An exception of the callback closes the connection."""
-        requester = self._requester
-        seq_num = requester.next_seq_num()
+        seq_num = self._requester.next_seq_num()
+        parts = storage_append_parts(self.version, session_id, seq_num, partition_id, count, wire_records)
+        self._submit(session_id, seq_num, partition_id, parts, callback)
 
+    def _submit(
+        self,
+        session_id: int,
+        seq_num: int,
+        partition_id: int,
+        parts: tuple[bytes, ...],
+        callback: AppendCallback,
+    ) -> None:
         def replied(body: memoryview | None, error: WaltzProtocolError | None) -> None:
             if body is None or is_success(body, session_id, partition_id):
                 callback(error)
@@ -194,8 +205,7 @@ class StorageConnection(_Connection):
                 callback(e)
                 raise  # closes the connection
 
-        parts = storage_append_parts(session_id, seq_num, partition_id, count, wire_records)
-        requester.submit(seq_num, parts, replied)
+        self._requester.submit(seq_num, parts, replied)
 
     @staticmethod
     def _check_echo(body: memoryview, session_id: int, partition_id: int) -> None:
@@ -210,7 +220,7 @@ class StorageConnection(_Connection):
         self._expect(body, storage.SuccessResponse, -1, -1)
 
     def _expect(self, body: memoryview, cls: type[_M], session_id: int, partition_id: int) -> _M:
-        message = STORAGE.decode(body, 0)
+        message = STORAGE.decode(body, self.version)
         self._check_echo(body, session_id, partition_id)
         if isinstance(message, storage.FailureResponse):
             raise _failure(message.error)
@@ -372,7 +382,7 @@ class StorageConnection(_Connection):
         seq_num = self._requester.next_seq_num()
         wire_records = b"".join([pack_record(r) for r in records])
         parts = storage_append_parts(
-            session_id, seq_num, partition_id, len(records), wire_records, offline=offline
+            self.version, session_id, seq_num, partition_id, len(records), wire_records, offline=offline
         )
         await self._requester.call(
             seq_num, parts, lambda body: self._expect(body, storage.SuccessResponse, session_id, partition_id)

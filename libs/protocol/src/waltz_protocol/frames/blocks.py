@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from waltz_protocol.checksum import crc32
-from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.errors import EncodeError, ProtocolError, RecordChecksumError
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages.client import BlockFailure, FeedBlock
 
@@ -55,6 +55,16 @@ def stored_of_entry(transaction_id: int, req_id: bytes, tail: bytes) -> bytes:
 def stored_of_record(record: bytes) -> bytes:
     """The stored form of a wire record, whose own checksum has been verified."""
     return _sealed(b"".join((record[:32], record[-4:], memoryview(record)[32:-4])))
+
+
+def record_of_stored(record: bytes) -> bytes:
+    """The wire record of a stored one, whose own checksum has been verified."""
+    return b"".join((record[:32], memoryview(record)[STORED_HEAD_BYTES:-4], record[32:36]))
+
+
+def tail_of_stored(record: bytes) -> bytes:
+    """What comes behind the ReqId in the wire record of a stored one."""
+    return record_of_stored(record)[24:]
 
 
 def header_of_stored(record: bytes) -> int:
@@ -182,19 +192,24 @@ def parse_block(body: memoryview) -> Block:
     head says: a record cut short or changed, of another partition, out of order or outside of the block."""
     partition_id, seq_num, first, last, count, flags = parse_block_head(body)
     data = bytes(body[BLOCK_HEAD_BYTES:])
-    starts = _cut(data, partition_id, first, last, count)
+    starts = cut_stored(data, 0, partition_id, first, last, count)
+    if starts[-1] != len(data):
+        raise ProtocolError(f"{len(data) - starts[-1]} bytes follow the last record of a block")
     return Block(partition_id, seq_num, first, last, flags, data, starts)
 
 
-def _cut(data: bytes, partition_id: int, first: int, last: int, count: int) -> list[int]:
-    """Where the records begin, and the end of the last one; each is checked as a whole."""
+def cut_stored(
+    data: bytes | memoryview, at: int, partition_id: int, first: int, last: int, count: int
+) -> list[int]:
+    """Where `count` stored records from `at` on begin, and the end of the last one; each is checked as a
+    whole. RecordChecksumError for one that is changed, ProtocolError for anything else that is wrong."""
     size = len(data)
-    if count * STORED_OVERHEAD_BYTES > size:
+    if count * STORED_OVERHEAD_BYTES > size - at:
         raise ProtocolError(f"a block of {size} bytes cannot hold {count} transactions")
     view = memoryview(data)
     head, checksum = _CHECKED.unpack_from, _I32.unpack_from
-    starts = [0]
-    at, least = 0, first
+    starts = [at]
+    least = first
     whole = count == last - first + 1
     for _ in range(count):
         if at + STORED_OVERHEAD_BYTES > size:
@@ -204,7 +219,7 @@ def _cut(data: bytes, partition_id: int, first: int, last: int, count: int) -> l
         if length < 0 or end + 4 > size:
             raise ProtocolError(f"transaction {transaction_id} in a block is cut short")
         if crc32(view[at:end]) != checksum(data, end)[0]:
-            raise ProtocolError(f"the checksum of transaction {least} in a block does not match it")
+            raise RecordChecksumError(f"the checksum of transaction {least} in a block does not match it")
         if found_partition != partition_id:
             raise ProtocolError(f"a transaction of partition {found_partition} in a block of {partition_id}")
         if (transaction_id != least) if whole else not least <= transaction_id <= last:
@@ -212,8 +227,6 @@ def _cut(data: bytes, partition_id: int, first: int, last: int, count: int) -> l
         least = transaction_id + 1
         at = end + 4
         starts.append(at)
-    if at != size:
-        raise ProtocolError(f"{size - at} bytes follow the last record of a block")
     return starts
 
 

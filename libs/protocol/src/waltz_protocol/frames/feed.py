@@ -49,7 +49,7 @@ def client_of_frame(frame: bytes | memoryview) -> int:
 
 
 def frames_of_records(records: Iterable[bytes]) -> bytes:
-    """Version 4 frames of wire records: i64 id | ReqId | i32 header | ..."""
+    """Version 4 frames of wire or stored records: i64 id | ReqId | i32 header | ..."""
     pieces: list[bytes] = []
     for record in records:
         pieces += (_HEAD, record[8:24], record[:8], record[24:28])

@@ -1,4 +1,4 @@
-"""Messages between servers and storage nodes (magic 'S', version 0).
+"""Messages between servers and storage nodes (magic 'S', version 0 of release 0.13.2, and ours, 1).
 
 Every body is the type byte, session id, sequence number and partition id, then the fields in the order given
 here. A reply echoes the prefix of its request. `offline` is the flag of offline recovery, always the last
@@ -19,8 +19,12 @@ from waltz_protocol.messages.fields import (
     Long,
     Message,
     RecordList,
+    Rest,
     Session,
 )
+
+UNRESOLVED = 1
+"""Flag of a range request: the asking session recovers, so it may have what is not known to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,51 @@ class RecordListResponse:
     records: RecordList
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRangeRequest:
+    """Ask for the stored records `first` to `last`, at most `max_bytes` of them or one record."""
+
+    TYPE: ClassVar[int] = 32
+    SINCE: ClassVar[int] = 1
+    session_id: Long
+    seq_num: Long
+    partition_id: Int
+    first: Long
+    last: Long
+    committed: Long
+    max_bytes: Int
+    flags: Int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRangeResponse:
+    """`count` consecutive stored records from `first` on, as they are in the segment."""
+
+    TYPE: ClassVar[int] = 33
+    SINCE: ClassVar[int] = 1
+    session_id: Long
+    seq_num: Long
+    partition_id: Int
+    first: Long
+    count: Int
+    records: Rest
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAppendRequest:
+    """Append `count` consecutive stored records from `first` on. See `frames.storage` for the hot path."""
+
+    TYPE: ClassVar[int] = 34
+    SINCE: ClassVar[int] = 1
+    session_id: Long
+    seq_num: Long
+    partition_id: Int
+    committed: Long
+    first: Long
+    count: Int
+    records: Rest
+
+
 MESSAGES: tuple[type[Message], ...] = (
     OpenRequest,
     LastSessionInfoRequest,
@@ -263,4 +312,7 @@ MESSAGES: tuple[type[Message], ...] = (
     RecordHeaderListResponse,
     RecordListRequest,
     RecordListResponse,
+    StoredRangeRequest,
+    StoredRangeResponse,
+    StoredAppendRequest,
 )

@@ -7,7 +7,6 @@ import asyncio
 
 import structlog
 
-from waltz_protocol.frames.blocks import stored_of_record
 from waltz_protocol.frames.feed import frames_of_records
 from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.data_reads import DataReads
@@ -57,20 +56,19 @@ class Deliveries:
         self.block_feeds = BlockFeeds(mark, transactions, self.reader, metrics, loop)
 
     def records(self, wanted: Range, records: list[bytes]) -> None:
-        """Consecutive wire records from the start of a range on."""
+        """Consecutive stored records from the start of a range on."""
         if not self._mark.known or self._closed:
             return
         first, end = wanted.first, wanted.end
         records = records[: max(self._mark.txid - first + 1, 0)]
-        stored = [stored_of_record(record) for record in records]
-        for transaction_id, record in enumerate(stored, first):
+        for transaction_id, record in enumerate(records, first):
             self._transactions.put(transaction_id, record)
-        self.data.delivered(first, end, stored)
+        self.data.delivered(first, end, records)
         if self.feeds.waits_in(first, end):
             if frames := frames_of_records(records):
                 self._frames.put(first, frames)
             self.feeds.delivered(first, end, frames)
-        self.block_feeds.delivered(first, end, stored)
+        self.block_feeds.delivered(first, end, records)
 
     def failure(self, wanted: Range, failure: ReadFailedError) -> None:
         """A range could not be read."""

@@ -11,7 +11,7 @@ of transactions far apart waits for them alone. What only clients that have gone
 Invariants
 * Ranges on their way or queued do not overlap and are kept in order, so looking one up is a binary search: a
   client decides how many there are (20,000 scattered requests are as many ranges).
-* What is delivered are consecutive committed wire records from the start of the range; possibly fewer than
+* What is delivered are consecutive committed stored records from the start of the range; possibly fewer than
   asked for.
 * A failure is reported once per range and remembered nowhere (weakness 13.13).
 """

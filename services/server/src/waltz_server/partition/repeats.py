@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Verdict
+from waltz_protocol.frames.blocks import tail_of_stored
 from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_server.partition.feed_cache import PartitionFeedCache
 from waltz_server.partition.queued_append import Found
@@ -30,7 +31,7 @@ RETRY_WAIT_MS = 100
 """What a client is asked to wait when the log could not be read."""
 
 _CLIENT, _SEQ_NUM = slice(8, 12), slice(20, 24)
-"""Of a feed frame and of a wire record alike."""
+"""Of a feed frame and of a stored record alike."""
 
 
 NOT_THERE = Found()
@@ -112,7 +113,7 @@ class RepeatSearch:
             record = await self._store.read(transaction_id, 1)
             if not record:
                 raise ReadFailedError(f"no record {transaction_id}")
-            if record[0][24:] == append.tail:
+            if tail_of_stored(record[0]) == append.tail:
                 return Found(transaction_id)
         return Found(refusal=Verdict.REQUEST_ID_IN_USE) if ids else NOT_THERE
 

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from waltz_protocol.codec import NEWEST_STORAGE_VERSION
+
 RECORD_OVERHEAD_BYTES = 36
 """Bytes of a wire record besides its data: transaction id, ReqId, header, data length, checksum."""
 
@@ -169,6 +171,8 @@ class ReplicaStatus:
 class StoreSettings:
     """Bounds and times of the replication core (all durations and sizes carry their unit in the name)."""
 
+    newest_version: int = NEWEST_STORAGE_VERSION
+    """Of the storage protocol, that is offered to storage nodes."""
     max_batch_size: int = 100
     """0.13.2's bound on transactions per Append frame; a larger value here raises `max_batch_records`."""
     max_batch_bytes: int = 1024 * 1024
@@ -193,7 +197,7 @@ class StoreSettings:
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 5.0
     """Limit for one `read` including the tries on other replicas."""
-    catch_up_batch_records: int = 1000
+    catch_up_batch_records: int = 4096
     catch_up_batch_bytes: int = 1024 * 1024
     recovery_grace_seconds: float = 0.5
     """How long a recovery that already has a quorum waits for the remaining replicas before it continues
@@ -262,7 +266,8 @@ class PartitionStore(Protocol):
         """
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-        """Consecutive committed wire records from `first`, checksums verified.
+        """Consecutive committed records from `first` in the stored form (`frames.blocks`), checksums
+        verified.
 
         At least one record when `first` <= `high_water_mark`, else an empty list; never beyond it. Raises
         `ReadFailedError`. Safe to cancel.

@@ -210,8 +210,8 @@ class QuorumPartitionStore:
             self._was_full = True
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-        """Committed wire records; see the seam. Waits for a session if there is none, within the time
-        limit."""
+        """Committed records in the stored form; see the seam. Waits for a session if there is none, within
+        the time limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.read_timeout_seconds
         first = max(first, 0)
@@ -224,7 +224,7 @@ class QuorumPartitionStore:
             if session is not None:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        return await session.read(first, max_count, max_bytes)
+                        return (await session.read(first, max_count, max_bytes)).records
                 except ReadFailedError as error:
                     problem = str(error)
                     await wait_for(ticket, min(_READ_RETRY_SECONDS, deadline - loop.time()))

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
-from waltz_protocol.aio.storage_connection import StorageConnection
+from waltz_protocol.aio.stored_connection import StoredConnection
 from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import WaltzProtocolError
@@ -31,10 +31,13 @@ class ReplicaUnavailableError(StoreError):
 
 
 class ReplicaLink(Protocol):
-    """What the replication core needs of a connection to a storage node (see `StorageConnection`)."""
+    """What the replication core needs of a connection to a storage node (see `StoredConnection`)."""
 
     @property
     def closed(self) -> bool: ...
+
+    @property
+    def stored_records(self) -> bool: ...
 
     @property
     def on_closed(self) -> list[Callable[[str], None]]: ...
@@ -67,12 +70,35 @@ class ReplicaLink(Protocol):
         self, session_id: int, partition_id: int, first: int, max_count: int
     ) -> list[bytes]: ...
 
+    async def stored_range(
+        self,
+        session_id: int,
+        partition_id: int,
+        first: int,
+        last: int,
+        *,
+        committed: int,
+        max_bytes: int,
+        unresolved: bool = False,
+    ) -> tuple[int, int, bytes]: ...
+
     def submit_append(
         self,
         session_id: int,
         partition_id: int,
         count: int,
         wire_records: bytes,
+        callback: Callable[[Exception | None], None],
+    ) -> None: ...
+
+    def submit_stored_append(
+        self,
+        session_id: int,
+        partition_id: int,
+        committed: int,
+        first: int,
+        count: int,
+        records: bytes,
         callback: Callable[[Exception | None], None],
     ) -> None: ...
 
@@ -115,13 +141,14 @@ class ReplicaDirectory:
         """The directory of a real server: TCP with TLS to every node."""
 
         async def open_link(endpoint: Endpoint) -> ReplicaLink:
-            return await StorageConnection.open(
+            return await StoredConnection.open(
                 endpoint,
                 cluster_key=cluster_key,
                 num_partitions=num_partitions,
                 tls=tls,
                 request_timeout_seconds=settings.request_timeout_seconds,
                 connect_timeout_seconds=settings.connect_timeout_seconds,
+                newest_version=settings.newest_version,
             )
 
         return cls(open_link, settings=settings, rng=rng)

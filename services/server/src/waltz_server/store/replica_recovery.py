@@ -14,6 +14,7 @@ new attempt; later ones may be passing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,6 +28,8 @@ from waltz_protocol.errors import (
 from waltz_protocol.fence_refusal import named_fence
 from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase
+from waltz_server.store.record_reads import Wanted, read_records
+from waltz_server.store.record_run import RecordRun
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import (
     Compare,
@@ -39,8 +42,7 @@ from waltz_server.store.recovery_steps import (
     Wait,
 )
 from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
-from waltz_server.store.replica_session import ReplicaSession
-from waltz_server.store.router import check_records, cut_at, list_records
+from waltz_server.store.replica_session import ReplicaSession, submit_copy
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal
@@ -112,6 +114,8 @@ class ReplicaRecovery:
         self._marked = False
         """The node may have this session written down."""
         self._watch: Callable[[str], None] | None = None
+        self._ahead: tuple[str, RecordRun] | None = None
+        """Read from that source while the records before were appended."""
 
     # ---- phases
 
@@ -202,7 +206,7 @@ class ReplicaRecovery:
 
     async def _connect(self) -> ReplicaLink:
         link = await self._context.directory.get(self.name)
-        self.link = link
+        self.link, self._ahead = link, None
         self._unwatch()
         self._watch = self._closed
         link.on_closed.append(self._watch)
@@ -277,44 +281,51 @@ class ReplicaRecovery:
             return None
 
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
-        run, recovery = self._run, self._recovery
-        count, max_bytes = last - first + 1, self._context.settings.catch_up_batch_bytes
-        source_link = run.link_of(source)
-        problem: str | None = "it is not connected"
-        records: list[bytes] = []
-        if source_link is not None:
+        """Append the first part of these records; what follows is read meanwhile, for the next such step."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == source and ahead[1].first == first and ahead[1].last <= last:
+            run = ahead[1]
+        else:
             try:
-                records = await list_records(
-                    source_link,
-                    self._session_id,
-                    self._partition_id,
-                    first,
-                    count,
-                    max_bytes,
-                    self._context.list_request_size,
-                )
-                problem = check_records(records, first)
+                run = await self._read(source, first, last)
             except WaltzProtocolError as error:
-                problem = str(error)
-        if problem is not None:
-            run.note("cannot copy records", replica=self.name, source=source, reason=problem)
-            recovery.source_failed(self.name, source)
-            await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
-            return
-        records = cut_at(records[:count], max_bytes)
+                self._run.note("cannot copy records", replica=self.name, source=source, reason=str(error))
+                self._recovery.source_failed(self.name, source)
+                await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
+                return
         done: asyncio.Future[Exception | None] = self._loop.create_future()
 
         def answered(error: Exception | None) -> None:
             if not done.done():
                 done.set_result(error)
 
-        link.submit_append(self._session_id, self._partition_id, len(records), b"".join(records), answered)
+        submit_copy(link, self._session_id, self._partition_id, -1, run, answered)
+        if run.last < last:
+            with contextlib.suppress(WaltzProtocolError):  # the next step asks again, and reports it
+                self._ahead = source, await self._read(source, run.last + 1, last)
         failure = await done
         if isinstance(failure, (RequestTimeoutError, ChannelClosedError)):
             raise InDoubtError(f"append: {failure}") from failure
         if failure is not None:
             raise failure
-        recovery.copied(self.name, first + len(records) - 1)
+        self._recovery.copied(self.name, run.last)
+
+    async def _read(self, source: str, first: int, last: int) -> RecordRun:
+        """Records of another replica, committed or not; at most those of one batch."""
+        link = self._run.link_of(source)
+        if link is None:
+            raise ChannelClosedError("it is not connected")
+        settings = self._context.settings
+        last = min(last, first + settings.catch_up_batch_records - 1)
+        wanted = Wanted(
+            self._session_id,
+            self._partition_id,
+            first,
+            last,
+            settings.catch_up_batch_bytes,
+            unresolved=True,
+        )
+        return await read_records(link, wanted, self._context.list_request_size)
 
     def enter(self, resolved: int) -> None:
         """ZooKeeper lists the replica: it takes part from now on (called by the session run)."""

@@ -2,14 +2,15 @@
 
 Model: *live* means that the replica has everything before frame `next_seq` and gets frames from memory, in
 order. One that falls out of the kept window, or joins late, *catches up*: it copies committed records only,
-one request at a time, until it is at the first record of a kept frame; then it is live again, in the same
-loop turn (D3).
+reading ahead of what it appends, until it is at the first record of a kept frame and everything is answered;
+then it is live again, in the same loop turn (D3).
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -17,19 +18,23 @@ from typing import Protocol
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import StoreSettings
 from waltz_server.store.frames import Frame, FrameQueue
+from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.voting import Votes
 from waltz_server.store.waiting import Signal, wait_for
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
+_COPIES_IN_FLIGHT = 2
+"""Appends of copied records without an answer: one is on the disk while the next is on its way."""
 
 
 class ReplicaMode(enum.Enum):
     """How a replica gets what is appended."""
 
     CATCHING_UP = enum.auto()
-    """From storage: committed records only, one request at a time. `next_seq` means nothing."""
+    """From storage: committed records only, `_COPIES_IN_FLIGHT` requests at a time. `next_seq` means
+    nothing."""
     LIVE = enum.auto()
     """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
     ENDED = enum.auto()
@@ -64,7 +69,7 @@ class SessionOfReplica(Protocol):
 
     def fail_replica(self, name: str, reason: str) -> None: ...
 
-    async def read_for_copy(self, first: int, max_count: int, *, exclude: str) -> list[bytes]: ...
+    async def read_for_copy(self, first: int, last: int, *, exclude: str) -> RecordRun | None: ...
 
 
 class ReplicaSession:
@@ -170,26 +175,53 @@ class ReplicaSession:
                 session.fail_replica(self.name, f"catching up: {error}")
 
     async def _catch_up(self, session: SessionOfReplica) -> None:
-        """Copy committed records until the replica is at a kept frame."""
-        while not self.ended and not self.try_become_live(session):
-            first = session.votes.durable(self.name) + 1
-            last = session.committed
-            frame = session.queue.find(first)
-            if frame is not None:
-                last = min(last, frame.last)
-            count = min(last - first + 1, session.settings.catch_up_batch_records)
-            records = await session.read_for_copy(first, count, exclude=self.name)
-            if not records:  # weakness 29: an empty answer is a pause, never an endless loop
-                await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
+        """Copy committed records until the replica is at a kept frame, the next ones being read while
+        earlier ones are appended."""
+        unanswered: deque[asyncio.Future[None]] = deque()
+        first = session.votes.durable(self.name) + 1
+        while not self.ended:
+            if not unanswered:
+                if self.try_become_live(session):
+                    break
+                first = session.votes.durable(self.name) + 1
+            last = self._copied_up_to(session, first)
+            if unanswered and (len(unanswered) >= _COPIES_IN_FLIGHT or last < first):
+                await unanswered.popleft()
+                continue
+            run = await session.read_for_copy(first, last, exclude=self.name)
+            if run is None:
+                if unanswered:
+                    await unanswered.popleft()
+                else:  # weakness 29: an empty answer is a pause, never an endless loop
+                    await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
                 continue
             if not session.votes.has_voice(self.name):
                 return  # it ended meanwhile
-            session.votes.sent(self.name, first, first + len(records) - 1)
+            session.votes.sent(self.name, first, run.last)
             done: asyncio.Future[None] = self._loop.create_future()
-            self._submit_counted(session, first, len(records), b"".join(records), done)
-            await done
+            self._submit_copy(session, run, done)
+            unanswered.append(done)
+            first = run.last + 1
         if self.live:
             session.pump()
+
+    @staticmethod
+    def _copied_up_to(session: SessionOfReplica, first: int) -> int:
+        """The last record to copy next; below `first` when it continues with a kept frame, or there is
+        none."""
+        queue = session.queue
+        frame = queue.find(first)
+        last = min(session.committed, first + session.settings.catch_up_batch_records - 1)
+        if first == queue.end_txid or (frame is not None and frame.first == first):
+            return first - 1
+        return last if frame is None else min(last, frame.last)
+
+    def _submit_copy(self, session: SessionOfReplica, run: RecordRun, done: asyncio.Future[None]) -> None:
+        link = self.link
+        self.in_flight += 1
+        self.in_flight_bytes += run.size_bytes
+        answered = partial(self._answered, session, run.first, run.size_bytes, self._loop.time(), done)
+        submit_copy(link, session.session_id, session.partition_id, session.committed, run, answered)
 
     def _submit_counted(
         self,
@@ -239,3 +271,20 @@ class ReplicaSession:
             self._window = max(1.0, self._window / 2)
         elif self._window < self._max_frames:
             self._window = min(float(self._max_frames), self._window + 1.0)
+
+
+def submit_copy(
+    link: ReplicaLink,
+    session_id: int,
+    partition_id: int,
+    committed: int,
+    run: RecordRun,
+    answered: Callable[[Exception | None], None],
+) -> None:
+    """Append copied records in the form that the node takes."""
+    if link.stored_records:
+        link.submit_stored_append(
+            session_id, partition_id, committed, run.first, run.count, run.stored, answered
+        )
+    else:
+        link.submit_append(session_id, partition_id, run.count, run.wire, answered)

@@ -24,9 +24,9 @@ from itertools import islice
 from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings
 from waltz_server.store.frames import Frame, FrameQueue
 from waltz_server.store.list_request_size import ListRequestSize
-from waltz_server.store.replica_connection import ReplicaLink
+from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_session import ReplicaSession
-from waltz_server.store.router import Router
+from waltz_server.store.router import Router, Source
 from waltz_server.store.session_confirmation import Confirmations
 from waltz_server.store.voting import Votes
 
@@ -205,33 +205,38 @@ class StoreSession:
                 needed = min((r.next_seq for r in self._members if r.live), default=queue.end_seq)
             queue.drop_first()
 
-    async def read(self, first: int, max_count: int, max_bytes: int) -> list[bytes]:
-        """Committed wire records from `first` <= `committed` on; raises `ReadFailedError`."""
-        max_count = min(max_count, self.committed - first + 1)
-        return await self.router.read(self._readable(first), first, max_count, max_bytes)
+    async def read(self, first: int, max_count: int, max_bytes: int) -> RecordRun:
+        """Committed records from `first` <= `committed` on; raises `ReadFailedError`."""
+        committed = self.committed
+        max_count = min(max_count, committed - first + 1)
+        return await self.router.read(self._readable(first), first, max_count, max_bytes, committed=committed)
 
-    async def read_for_copy(self, first: int, max_count: int, *, exclude: str) -> list[bytes]:
-        """Committed records for a replica that catches up; empty when nobody can give them just now."""
-        links = self._readable(first)
-        links.pop(exclude, None)
-        max_count = min(max_count, self.committed - first + 1)
-        if max_count <= 0:
-            return []
+    async def read_for_copy(self, first: int, last: int, *, exclude: str) -> RecordRun | None:
+        """Committed records for a replica that catches up; None when nobody can give them just now."""
+        sources = self._readable(first)
+        sources.pop(exclude, None)
+        committed = self.committed
+        count, most_bytes = min(last, committed) - first + 1, self.settings.catch_up_batch_bytes
+        if count <= 0:
+            return None
         try:
-            return await self.router.read(links, first, max_count, self.settings.catch_up_batch_bytes)
+            return await self.router.read(sources, first, count, most_bytes, committed=committed)
         except ReadFailedError:
-            return []
+            return None
 
-    def _readable(self, txid: int) -> dict[str, ReplicaLink]:
-        links: dict[str, ReplicaLink] = {}
+    def _readable(self, txid: int) -> dict[str, Source]:
+        """Who may be asked for committed records from `txid` on (rule D11): replicas that take part in this
+        session, each for what it has acknowledged in it."""
+        sources: dict[str, Source] = {}
         for name, replica in self.replicas.items():
             if replica.ended:
                 continue
-            if self.votes.durable(name) >= txid:
-                links[name] = replica.link
+            held = self.votes.durable(name)
+            if held >= txid:
+                sources[name] = Source(replica.link, held)
             else:
                 self.router.slow_down(name)
-        return links
+        return sources
 
     async def drained(self, timeout_seconds: float) -> None:
         """Wait until everything assigned is committed, at most so long, and only while there is a quorum."""

@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
@@ -20,6 +21,7 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import ChannelClosedError, ConnectError, RequestFailedError, RequestTimeoutError
 from waltz_protocol.fence_refusal import fenced_off
+from waltz_protocol.frames.blocks import cut_stored, record_of_stored, stored_of_record
 from waltz_protocol.records import pack_record, split_records, unpack_record
 from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, SessionInfo, data_checksum
 from waltz_server.store.api import AppendEntry, StoreSettings, StoreState
@@ -50,6 +52,8 @@ class FakeNode:
         self.largest_append = 0
         self.largest_frame: int | None = None  # what its peers accept; a longer answer ends the connection
         self.overlong = 0
+        self.version = 0  # of the storage protocol
+        self.committed = -1  # the mark that requests of version 1 carried
         self.of_0_13_2 = False  # its fence is in memory only, and a refusal does not say where it is
 
     @property
@@ -119,6 +123,10 @@ class FakeLink:
         self._ready_at = 0.0
         self._queue: deque[Callable[[], None]] = deque()
         node.links.append(self)
+
+    @property
+    def stored_records(self) -> bool:
+        return self.node.version >= 1
 
     def close(self) -> None:
         self.break_off("closed by its owner")
@@ -234,6 +242,50 @@ class FakeLink:
             return records
 
         return await self.call("list", session_id, read)
+
+    async def stored_range(
+        self,
+        session_id: int,
+        partition_id: int,
+        first: int,
+        last: int,
+        *,
+        committed: int,
+        max_bytes: int,
+        unresolved: bool = False,
+    ) -> tuple[int, int, bytes]:
+        def read() -> tuple[int, int, bytes]:
+            node = self.node
+            node.committed = max(node.committed, committed)
+            end = last if unresolved else min(last, node.committed)
+            found: list[bytes] = []
+            for record in node.log[first : end + 1]:
+                size = sum(map(len, found)) + len(record) + 4
+                if found and size > max_bytes:
+                    break
+                found.append(stored_of_record(record))
+            return first, len(found), b"".join(found)
+
+        return await self.call("range", session_id, read)
+
+    def submit_stored_append(
+        self,
+        session_id: int,
+        partition_id: int,
+        committed: int,
+        first: int,
+        count: int,
+        records: bytes,
+        callback: Callable[[Exception | None], None],
+    ) -> None:
+        def run() -> None:
+            self.node.check("append", session_id)
+            starts = cut_stored(records, 0, partition_id, first, first + count - 1, count)
+            wire = [record_of_stored(records[start:end]) for start, end in pairwise(starts)]
+            self.node.append(count, b"".join(wire))
+            self.node.committed = max(self.node.committed, committed)
+
+        self.submit(run, callback)
 
     def submit_append(
         self,

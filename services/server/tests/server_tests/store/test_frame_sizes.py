@@ -43,5 +43,5 @@ def test_the_largest_append_a_client_can_send_fits_into_a_storage_frame() -> Non
     append = parse_append(memoryview(framed)[FRAME_HEADER_SIZE:], 0)
     assert append is not None
     [frame] = frames_of([AppendEntry(append.req_id, append.generation, append.tail)])
-    parts = storage_append_parts(1, 1, 1, 1, frame.wire_records)
+    parts = storage_append_parts(0, 1, 1, 1, 1, frame.wire_records)
     assert sum(len(part) for part in parts) <= FRAME_HEADER_SIZE + DEFAULT_MAX_FRAME_BYTES

@@ -9,6 +9,7 @@ import pytest
 
 from server_tests.store.fakes import Cluster, Server, entries, until
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.frames.blocks import stored_of_record
 from waltz_protocol.types import UNRESOLVED
 from waltz_server.store.api import ReadFailedError, StoreNotOpenError, StoreSettings, StoreState
 
@@ -290,7 +291,7 @@ async def test_storage_7_29_read_error_tries_another_replica_and_keeps_the_sessi
         cluster.nodes["b:1"].refuse = lambda kind, _s: "io error" if kind == "list" else None
         for _ in range(6):
             records = await server.store.read(5, 3)
-            assert records[0] == cluster.nodes["c:1"].log[5]
+            assert records[0] == stored_of_record(cluster.nodes["c:1"].log[5])
         assert server.store.session_id == 0
         cluster.nodes["c:1"].refuse = lambda kind, _s: "io error" if kind == "list" else None
         with pytest.raises(ReadFailedError, match="checksum"):

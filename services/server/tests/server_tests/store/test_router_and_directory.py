@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from itertools import pairwise
 from uuid import UUID
 
@@ -16,9 +17,17 @@ from waltz_protocol.types import Endpoint
 from waltz_server.store.api import ReadFailedError, StoreSettings
 from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
-from waltz_server.store.router import Router
+from waltz_server.store.router import Router, Source
 
 pytestmark = pytest.mark.looptime
+
+
+async def read(
+    router: Router, links: Mapping[str, ReplicaLink], first: int, count: int, most_bytes: int
+) -> list[bytes]:
+    """All that is in a log is acknowledged and committed."""
+    sources = {name: Source(link, 1 << 40) for name, link in links.items()}
+    return (await router.read(sources, first, count, most_bytes, committed=1 << 40)).records
 
 
 def node_with_records(name: str, count: int) -> FakeNode:
@@ -33,7 +42,7 @@ async def test_slow_replica_gets_fewer_reads() -> None:
     links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
     router = Router(0, 0, practised_size())
     for _ in range(100):
-        await router.read(links, 0, 5, 10_000)
+        await read(router, links, 0, 5, 10_000)
     assert nodes["a:1"].calls.count("list") > 90
     assert nodes["b:1"].calls.count("list") >= 1
     assert router.expected_ms("b:1") > router.expected_ms("a:1")
@@ -44,11 +53,11 @@ async def test_failing_replica_is_expected_to_be_slow() -> None:
     links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
     router = Router(0, 0, practised_size())
     nodes["a:1"].refuse = lambda _kind, _session: "broken"
-    assert len(await router.read(links, 0, 5, 10_000)) == 1  # five may have been too large for an answer
+    assert len(await read(router, links, 0, 5, 10_000)) == 1  # five may have been too large for an answer
     assert router.expected_ms("a:1") > 1000
     nodes["b:1"].refuse = lambda _kind, _session: "broken too"
     with pytest.raises(ReadFailedError, match="broken too"):
-        await router.read(links, 0, 5, 10_000)
+        await read(router, links, 0, 5, 10_000)
 
 
 async def test_gap_and_short_answers_are_noticed() -> None:
@@ -56,10 +65,10 @@ async def test_gap_and_short_answers_are_noticed() -> None:
     link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
     router = Router(0, 0, practised_size())
     with pytest.raises(ReadFailedError, match="no record 10"):
-        await router.read(link, 10, 1, 10_000)
+        await read(router, link, 10, 1, 10_000)
     del node.log[3]
     with pytest.raises(ReadFailedError, match="record 4 instead of 3"):
-        await router.read(link, 2, 5, 10_000)
+        await read(router, link, 2, 5, 10_000)
 
 
 def directory(open_link: object) -> ReplicaDirectory:
@@ -176,8 +185,8 @@ async def test_an_answer_beyond_the_byte_limit_is_cut() -> None:
     link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
     one = len(node.log[0])
     router = Router(0, 0, practised_size())
-    assert len(await router.read(link, 0, 10, 3 * one)) == 3
-    assert len(await router.read(link, 0, 10, 3 * one)) == 3  # and it has learnt how many to ask for
+    assert len(await read(router, link, 0, 10, 3 * one)) == 3
+    assert len(await read(router, link, 0, 10, 3 * one)) == 3  # and it has learnt how many to ask for
 
 
 def node_with_sizes(name: str, sizes: list[int], largest_frame: int) -> FakeNode:
@@ -195,7 +204,7 @@ async def read_all(router: Router, nodes: list[FakeNode]) -> None:
         for node in nodes:
             if node.name not in links or links[node.name].closed:
                 links[node.name] = FakeLink(node, 2.0)
-        place += len(await router.read(dict(links), place, end - place, 1024 * 1024))
+        place += len(await read(router, dict(links), place, end - place, 1024 * 1024))
 
 
 async def test_consecutive_large_records_never_end_a_connection() -> None:
@@ -226,18 +235,18 @@ async def test_a_reader_that_gives_up_counts_as_a_failure() -> None:
     router = Router(0, 0, size)
     link = FakeLink(node, 2.0)
     for _ in range(4):
-        await router.read({"a:1": link}, 0, 100, 1024 * 1024)
+        await read(router, {"a:1": link}, 0, 100, 1024 * 1024)
     assert size.ask(100, 1024 * 1024) == 16
     node.delay_seconds = 1.0
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await router.read({"a:1": link}, 0, 100, 1024 * 1024)
+            await read(router, {"a:1": link}, 0, 100, 1024 * 1024)
     assert size.ask(100, 1024 * 1024) == 1
 
 
 async def test_without_a_replica_nothing_is_read() -> None:
     with pytest.raises(ReadFailedError, match="no replica has it"):
-        await Router(0, 0, ListRequestSize()).read({}, 0, 1, 1000)
+        await read(Router(0, 0, ListRequestSize()), {}, 0, 1, 1000)
 
 
 async def test_a_connection_that_opens_while_the_server_closes_is_closed() -> None:

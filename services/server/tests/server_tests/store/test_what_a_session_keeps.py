@@ -11,7 +11,7 @@ from server_tests.store.fakes import Cluster, entries, entry, until
 from server_tests.store.test_router_and_directory import node_with_records
 from waltz_server.store.api import StoreSettings, StoreState
 from waltz_server.store.frames import FrameQueue
-from waltz_server.store.router import check_records
+from waltz_server.store.record_reads import check_records
 
 pytestmark = pytest.mark.looptime
 

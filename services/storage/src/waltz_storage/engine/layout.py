@@ -96,11 +96,13 @@ class RecordBatch(NamedTuple):
 
 
 class WireRecords(NamedTuple):
-    """What `wire_to_disk` made of an Append body. `problem` is set when it must be refused."""
+    """What `wire_to_disk` made of an Append body. `problem` is set when it must be refused; `damaged`: a
+    record does not match its checksum."""
 
     batch: RecordBatch
     next_offset: int
     problem: str | None
+    damaged: bool
 
 
 def segment_name(first_txid: int) -> str:
@@ -119,6 +121,7 @@ def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecor
     sizes: list[int] = []
     limit = len(body)
     problem: str | None = None
+    damaged = False
     first_txid = expected = NO_TRANSACTION
     try:
         for number in range(count):
@@ -132,7 +135,7 @@ def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecor
             checksum = body[data_end:next_offset]
             head = b"".join((body[offset:data_start], checksum))
             if _pack_u32(crc32(data)) != checksum:
-                problem = problem or f"the data checksum of transaction {txid} is wrong"
+                problem, damaged = problem or f"the data checksum of transaction {txid} is wrong", True
             if number == 0:
                 first_txid = expected = txid
             elif txid != expected:
@@ -145,7 +148,7 @@ def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecor
             offset = next_offset
     except struct.error:
         raise WireFormatError(f"the request ends inside one of its {count} records") from None
-    return WireRecords(RecordBatch(first_txid, count, b"".join(parts), sizes), offset, problem)
+    return WireRecords(RecordBatch(first_txid, count, b"".join(parts), sizes), offset, problem, damaged)
 
 
 def disk_to_wire(raw: bytes, first_txid: int) -> list[bytes]:

@@ -100,6 +100,7 @@ class Partition:
             None  # a journal has failed, and what it held above this is not durable
         )
         self.damaged_reads = 0
+        self._committed = -1
         self._unfinished = False  # files or records that are not of the log any longer may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
         expected = self._witness.expected(partition_id, info)
@@ -253,6 +254,7 @@ class Partition:
         keep = max(keep, -1)
         if keep >= self.max_txid:
             return self.max_txid
+        self._committed = min(self._committed, keep)
         if self._info.local_low_water_mark > keep:
             self._set_info(lambda info: info._replace(local_low_water_mark=keep))
         self._write_mark(keep)  # before anything else changes: a full disk may refuse it
@@ -320,20 +322,46 @@ class Partition:
         cannot be opened now.
         """
         records: list[bytes] = []
+
+        def take(raw: bytes, txid: int, _count: int) -> int:
+            found = disk_to_wire(raw, txid)
+            records.extend(found)
+            return len(found)
+
+        self._read_segments(first_txid, first_txid + max(max_count, 0), max_bytes, take)
+        return records
+
+    def read_stored(self, first_txid: int, last_txid: int, max_bytes: int) -> tuple[int, list[bytes]]:
+        """How many records in disk form from `first_txid` on, and their bytes in pieces; none above
+        `last_txid`. Bounds and errors as for `read`, but no checksum is looked at: the reader does."""
+        pieces: list[bytes] = []
+
+        def take(raw: bytes, _txid: int, count: int) -> int:
+            pieces.append(raw)
+            return count
+
+        return self._read_segments(first_txid, last_txid + 1, max_bytes, take), pieces
+
+    def _read_segments(
+        self, first_txid: int, stop: int, max_bytes: int, take: Callable[[bytes, int, int], int]
+    ) -> int:
+        """Give `take` the bytes of whole records, the first one's id and their count, segment by segment, as
+        long as it takes all of them; how many it has taken."""
         if first_txid < 0:
-            return records
-        txid, stop = first_txid, min(first_txid + max(max_count, 0), self.max_txid + 1)
+            return 0
+        txid, stop = first_txid, min(stop, self.max_txid + 1)
         while txid < stop and max_bytes > 0:
             segment = self._find(txid)
             wanted = min(stop, segment.next_txid) - txid
             try:
-                found = disk_to_wire(segment.read_raw(txid, wanted, max_bytes), txid)
+                raw, count = segment.read_raw(txid, wanted, max_bytes)
+                found = take(raw, txid, count)
             except (OSError, StorageError) as error:
                 out_of_resources = isinstance(error, OutOfResourcesError) or (
                     isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES
                 )
                 self.damaged_reads += not out_of_resources
-                if records:
+                if txid > first_txid:
                     break
                 if out_of_resources:
                     text = f"partition {self.partition_id} cannot be read now: {error}"
@@ -341,12 +369,21 @@ class Partition:
                 raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
             finally:
                 self._remember_open(segment)
-            records += found
-            if len(found) < wanted:
+            txid += found
+            if found < wanted:
                 break
-            txid += len(found)
-            max_bytes -= sum(map(len, found))
-        return records
+            max_bytes -= len(raw)
+        return txid - first_txid
+
+    @property
+    def committed(self) -> int:
+        """Up to here this copy has everything and knows that it is committed; -1 for nothing."""
+        return min(max(self._info.low_water_mark, self._committed), self.max_txid)
+
+    def note_committed(self, txid: int) -> None:
+        """The session whose requests run now has everything up to `txid` committed. In memory only: nothing
+        that has to last depends on it."""
+        self._committed = max(self._committed, txid)
 
     def _find(self, txid: int) -> Segment:
         """The segment of a stored TXID: the newest first, then binary search."""

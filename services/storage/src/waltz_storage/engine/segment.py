@@ -322,9 +322,9 @@ class Segment:
             previous = offset
         return found
 
-    def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
-        """Whole disk records from `txid` on: at least one, at most `max_count` and about
-        `max_bytes`."""
+    def read_raw(self, txid: int, max_count: int, max_bytes: int) -> tuple[bytes, int]:
+        """Whole disk records from `txid` on, and how many: at least one, at most `max_count`, and one or no
+        more than fit into `max_bytes`. Their bytes are not looked at."""
         data, _ = self.files()
         # Whatever was asked for, no more of the index is read than the bytes allow.
         most = max_bytes // layout.RECORD_FIXED_SIZE + 1
@@ -335,7 +335,7 @@ class Segment:
         raw = data.pread(size, start)
         if len(raw) < size:
             raise RecordDamagedError(f"{self.data_path}: ends inside transaction {txid} or one after it")
-        return raw
+        return raw, fitting
 
 
 def file_size(fs: FileSystem, path: str) -> int:

@@ -23,6 +23,7 @@ from waltz_storage.engine.errors import StorageError
 from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
 from waltz_storage.service.requests import (
     APPEND,
+    STORED_APPEND,
     Request,
     RoutedMessage,
     is_much,
@@ -64,6 +65,7 @@ class DataHandler:
     def __init__(self, pool: DiskPool, identity: NodeIdentity) -> None:
         self._pool = pool
         self._identity = identity
+        self._appends: tuple[int, ...] = (APPEND,)
         self._opened = False
         self._warned = False
         self._touched: dict[int, PartitionQueue] = {}
@@ -71,11 +73,13 @@ class DataHandler:
 
     def channel_ready(self, channel: Channel) -> None:
         """The connecting side speaks first, and not much before it has said who it is."""
+        if channel.version >= storage.StoredAppendRequest.SINCE:
+            self._appends = (APPEND, STORED_APPEND)
         channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
         """Parse one request and queue it; `ProtocolError` ends the connection."""
-        if body[0] == APPEND:
+        if body[0] in self._appends:
             if self._opened and is_much(body):
                 return self._large_append(channel, body)
             # The records of a stranger are not worth converting: the refusal needs its ids only.
@@ -84,7 +88,7 @@ class DataHandler:
             return None
         if len(body) > SMALL_MESSAGE_BYTES:
             raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
-        message = STORAGE.decode(body, 0)
+        message = STORAGE.decode(body, channel.version)
         if isinstance(message, storage.OpenRequest):
             self._open(channel, message)
         elif isinstance(message, RoutedMessage):
@@ -92,7 +96,7 @@ class DataHandler:
         elif isinstance(message, _Replies):
             ids = (message.session_id, message.seq_num, message.partition_id)
             error = RpcError(f"a {type(message).__name__} is no request")
-            channel.send(STORAGE.encode(storage.FailureResponse(*ids, error), 0))
+            channel.send(STORAGE.encode(storage.FailureResponse(*ids, error), channel.version))
         else:
             raise ProtocolError(f"{type(message).__name__} is no request of the storage port")
         return None
@@ -108,11 +112,11 @@ class DataHandler:
         self._opened = refusal is None
         if refusal is None:
             channel.set_max_frame_bytes(channel.settings.max_frame_bytes)
-            channel.send(STORAGE.encode(storage.SuccessResponse(*ids), 0))
+            channel.send(STORAGE.encode(storage.SuccessResponse(*ids), channel.version))
         else:
             channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
             channel.warn(f"Open refused: {refusal}")
-            channel.send(STORAGE.encode(storage.FailureResponse(*ids, RpcError(refusal)), 0))
+            channel.send(STORAGE.encode(storage.FailureResponse(*ids, RpcError(refusal)), channel.version))
 
     def _route(self, channel: Channel, request: Request) -> None:
         if not self._opened:
@@ -161,4 +165,5 @@ _Replies = (
     | storage.MaxTransactionIdResponse
     | storage.RecordHeaderListResponse
     | storage.RecordListResponse
+    | storage.StoredRangeResponse
 )

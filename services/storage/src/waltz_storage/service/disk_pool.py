@@ -38,7 +38,7 @@ from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
-from waltz_storage.service.requests import APPEND, COUNTERS, READ_KINDS, Call, Request
+from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -377,7 +377,9 @@ class DiskPool:
         for item in items:
             if isinstance(item, Call):
                 continue
-            if item.kind == APPEND:
+            if item.damaged:
+                metrics.damaged_appends.inc()
+            if item.kind in APPENDS:
                 appends += 1
                 size_bytes += item.size_bytes
                 metrics.append_latency.update(now - item.arrived_seconds)
@@ -431,6 +433,6 @@ def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
     if len(items) != 1:
         return False
     item = items[0]
-    if isinstance(item, Call) or item.kind != APPEND or item.batch is None:
+    if isinstance(item, Call) or item.kind not in APPENDS or item.batch is None:
         return False
     return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from waltz_protocol.codec import STORAGE
-from waltz_protocol.frames.storage import found_parts, list_parts
+from waltz_protocol.frames.storage import found_parts, list_parts, stored_range_parts
 from waltz_protocol.messages import storage
 from waltz_protocol.types import SessionInfo
 from waltz_storage.engine.errors import StorageError
@@ -132,6 +132,8 @@ class Job:
                 last = message.transaction_id
             case storage.RecordHeaderListRequest() | storage.RecordListRequest() as message:
                 last = message.transaction_id + max(message.max_count, 1) - 1
+            case storage.StoredRangeRequest() as message:
+                last = message.last
             case _:
                 return False
         if any(append.channel is request.channel for append in self._appends):
@@ -150,6 +152,8 @@ class Job:
             results = [error] * len(appends)
         for request, result in zip(appends, results, strict=True):
             if result is None:
+                if request.committed >= 0:
+                    partition.note_committed(request.committed)
                 self._replies.append((request.channel, (request.success(),)))
             else:
                 self._fail(request, str(result))
@@ -180,23 +184,29 @@ class Job:
                 return self._max_transaction_id(request, partition)
             case storage.RecordRequest():
                 records = self._read(partition, message.transaction_id, 1)
-                return found_parts(storage.RecordResponse.TYPE, *request.ids, next(iter(records), None))
+                found = next(iter(records), None)
+                return found_parts(request.version, storage.RecordResponse.TYPE, *request.ids, found)
             case storage.RecordHeaderRequest():
                 headers = self._read_headers(partition, message.transaction_id, 1)
-                return found_parts(storage.RecordHeaderResponse.TYPE, *request.ids, next(iter(headers), None))
+                found = next(iter(headers), None)
+                return found_parts(request.version, storage.RecordHeaderResponse.TYPE, *request.ids, found)
             case storage.RecordListRequest():
                 records = self._read(partition, message.transaction_id, message.max_count)
-                return list_parts(storage.RecordListResponse.TYPE, *request.ids, records)
+                return list_parts(request.version, storage.RecordListResponse.TYPE, *request.ids, records)
             case storage.RecordHeaderListRequest():
                 headers = self._read_headers(partition, message.transaction_id, message.max_count)
-                return list_parts(storage.RecordHeaderListResponse.TYPE, *request.ids, headers)
+                kind = storage.RecordHeaderListResponse.TYPE
+                return list_parts(request.version, kind, *request.ids, headers)
+            case storage.StoredRangeRequest():
+                return self._stored_range(request, message, partition)
 
     @staticmethod
     def _last_session_info(request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
         info = partition.info
         session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-        return (STORAGE.encode(storage.LastSessionInfoResponse(*request.ids, session), 0),)
+        reply = storage.LastSessionInfoResponse(*request.ids, session)
+        return (STORAGE.encode(reply, request.version),)
 
     def _max_transaction_id(self, request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
@@ -204,7 +214,20 @@ class Job:
 
     @staticmethod
     def _max_reply(request: Request, txid: int) -> Sequence[bytes]:
-        return (STORAGE.encode(storage.MaxTransactionIdResponse(*request.ids, txid), 0),)
+        return (STORAGE.encode(storage.MaxTransactionIdResponse(*request.ids, txid), request.version),)
+
+    def _stored_range(
+        self, request: Request, message: storage.StoredRangeRequest, partition: Partition
+    ) -> Sequence[bytes]:
+        """None above what this copy knows to be committed, but to a session that recovers."""
+        partition.note_committed(message.committed)
+        last = message.last
+        if not message.flags & storage.UNRESOLVED:
+            last = min(last, partition.committed)
+        most_bytes = min(message.max_bytes, self._limits.max_list_bytes)
+        count, pieces = partition.read_stored(message.first, last, most_bytes)
+        self._reply_bytes += sum(map(len, pieces))
+        return stored_range_parts(request.version, *request.ids, message.first, count, pieces)
 
     def _read(self, partition: Partition, first: int, max_count: int) -> list[bytes]:
         records = partition.read(first, max_count, self._limits.max_list_bytes)

@@ -8,7 +8,7 @@ from waltz_runtime.metrics import Counter, Meter, MetricsRegistry, Timer
 from waltz_storage import __version__
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.requests import COUNTERS
+from waltz_storage.service.requests import COUNTERS, DAMAGED_APPENDS
 
 GROUP = "waltz-storage"
 
@@ -16,15 +16,21 @@ GROUP = "waltz-storage"
 class PartitionMetrics:
     """Counters of one open partition."""
 
-    __slots__ = ("append", "append_bytes", "append_latency", "counters")
+    __slots__ = ("append", "append_bytes", "append_latency", "counters", "damaged_appends")
 
     def __init__(
-        self, append: Meter, append_bytes: Meter, append_latency: Timer, counters: dict[str, Counter]
+        self,
+        append: Meter,
+        append_bytes: Meter,
+        append_latency: Timer,
+        counters: dict[str, Counter],
+        damaged_appends: Counter,
     ) -> None:
         self.append = append
         self.append_bytes = append_bytes
         self.append_latency = append_latency
         self.counters = counters
+        self.damaged_appends = damaged_appends
 
 
 class StorageMetrics:
@@ -50,12 +56,14 @@ class StorageMetrics:
         gauge(f"{prefix}.sequence-number", lambda: partition.info.sequence)
         gauge(f"{prefix}.max-transaction-id", lambda: partition.max_txid)
         gauge(f"{prefix}.fence-session-id", lambda: partition.durable_fence)
+        gauge(f"{prefix}.committed-transaction-id", lambda: partition.committed)
         gauge(f"{prefix}.log-bytes", lambda: partition.log_bytes)
         self.partitions[partition.partition_id] = PartitionMetrics(
             self._registry.meter(f"{prefix}.append"),
             self._registry.meter(f"{prefix}.append-bytes"),
             self._registry.timer(f"{prefix}.append-latency"),
             {name: self._registry.counter(f"{prefix}.{name}") for name in COUNTERS.values()},
+            self._registry.counter(f"{prefix}.{DAMAGED_APPENDS}"),
         )
 
     def partition_closed(self, partition_id: int) -> None:

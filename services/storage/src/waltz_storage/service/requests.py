@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
+from itertools import pairwise
 from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
-from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frames.storage import APPEND_HEAD_BYTES, parse_prefix, reply_head, unpack_append_head
+from waltz_protocol.errors import ProtocolError, RecordChecksumError
+from waltz_protocol.frames.blocks import cut_stored
+from waltz_protocol.frames.storage import (
+    APPEND_HEAD_BYTES,
+    STORED_APPEND_HEAD_BYTES,
+    parse_prefix,
+    reply_head,
+    unpack_append_head,
+    unpack_stored_append_head,
+)
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import WireFormatError
@@ -33,6 +42,7 @@ ReadMessage: TypeAlias = (
     | storage.RecordRequest
     | storage.RecordHeaderListRequest
     | storage.RecordListRequest
+    | storage.StoredRangeRequest
 )
 RoutedMessage: TypeAlias = (
     storage.LastSessionInfoRequest
@@ -46,6 +56,11 @@ READ_KINDS = frozenset(message.TYPE for message in get_args(ReadMessage))
 """For one comparison per queued request, appends included."""
 
 APPEND = storage.AppendRequest.TYPE
+STORED_APPEND = storage.StoredAppendRequest.TYPE
+APPENDS = frozenset({APPEND, STORED_APPEND})
+"""For one comparison per queued request."""
+DAMAGED_APPENDS = "damaged-append-request"
+"""Name of the counter of appends that are refused because a record does not match its checksum."""
 COUNTERS: dict[int, str] = {
     storage.LastSessionInfoRequest.TYPE: "last-session-info-request",
     storage.SetLowWaterMarkRequest.TYPE: "set-low-water-mark-request",
@@ -55,6 +70,7 @@ COUNTERS: dict[int, str] = {
     storage.MaxTransactionIdRequest.TYPE: "max-transaction-request",
     storage.RecordHeaderListRequest.TYPE: "record-header-list-request",
     storage.RecordListRequest.TYPE: "record-list-request",
+    storage.StoredRangeRequest.TYPE: "stored-range-request",
 }
 """Names of the per-partition request counters, by message type."""
 
@@ -63,6 +79,7 @@ class ReplyChannel(Protocol):
     """Where replies go."""
 
     closed: bool
+    version: int
 
     @property
     def pending_bytes(self) -> int:
@@ -80,6 +97,8 @@ class Request:
         "arrived_seconds",
         "batch",
         "channel",
+        "committed",
+        "damaged",
         "kind",
         "message",
         "offline",
@@ -109,15 +128,24 @@ class Request:
         self.batch: RecordBatch | None = None
         self.message: RoutedMessage | None = None
         self.problem: str | None = None
+        self.damaged = False
+        """`problem` is a record whose checksum does not match it."""
+        self.committed = -1
+        """The committed mark of its session, as far as the request says."""
         self.size_bytes = _SMALL_REQUEST_BYTES
 
     def success(self) -> bytes:
         """The Success frame."""
-        return reply_head(storage.SuccessResponse.TYPE, self.session_id, self.seq_num, self.partition_id)
+        return reply_head(self.version, storage.SuccessResponse.TYPE, *self.ids)
 
     def failure(self, text: str) -> bytes:
         """The Failure frame: a text for people, never a stack (weakness 17)."""
-        return STORAGE.encode(storage.FailureResponse(*self.ids, RpcError(text)), 0)
+        return STORAGE.encode(storage.FailureResponse(*self.ids, RpcError(text)), self.version)
+
+    @property
+    def version(self) -> int:
+        """Of the protocol that the connection speaks."""
+        return self.channel.version
 
     @property
     def ids(self) -> tuple[int, int, int]:
@@ -147,7 +175,8 @@ def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Re
 
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
-    """An Append request with its records in disk form. `ProtocolError` when it is malformed."""
+    """An Append request, of either kind, with its records in disk form. `ProtocolError` when it is
+    malformed."""
     steps = parse_append_in_steps(channel, body, now_seconds)
     while True:
         try:
@@ -159,9 +188,11 @@ def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) ->
 
 def is_much(body: memoryview) -> bool:
     """An Append request that is worth converting in steps."""
-    return len(body) > _COPIED_REQUEST_BYTES or (
-        len(body) > APPEND_HEAD_BYTES and unpack_append_head(body)[4] > STEP_RECORDS
-    )
+    if len(body) > _COPIED_REQUEST_BYTES:
+        return True
+    if body[0] == STORED_APPEND:
+        return len(body) > STORED_APPEND_HEAD_BYTES and unpack_stored_append_head(body)[6] > STEP_RECORDS
+    return len(body) > APPEND_HEAD_BYTES and unpack_append_head(body)[4] > STEP_RECORDS
 
 
 def parse_append_in_steps(
@@ -169,6 +200,8 @@ def parse_append_in_steps(
 ) -> Generator[int, None, Request]:
     """The same; yields after each step what it cost, about two microseconds for a record and for each KiB. A
     body larger than `_COPIED_REQUEST_BYTES` must stay as it is until the end."""
+    if body[0] == STORED_APPEND:
+        return (yield from _parse_stored_append(channel, body, now_seconds))
     try:
         kind, session_id, seq_num, partition_id, count = unpack_append_head(body)
     except struct.error:
@@ -180,13 +213,13 @@ def parse_append_in_steps(
     # Slices of bytes are faster than those of a view, but a large request is not worth a second copy.
     raw = bytes(body) if len(body) <= _COPIED_REQUEST_BYTES else body
     batches: list[RecordBatch] = []
-    offset, problem, left = APPEND_HEAD_BYTES, None, count
+    offset, problem, damaged, left = APPEND_HEAD_BYTES, None, False, count
     while left or not batches:
         try:
             converted = wire_to_disk(raw, offset, min(left, STEP_RECORDS))
         except WireFormatError as error:
             raise ProtocolError(str(error)) from None
-        problem = problem or converted.problem
+        problem, damaged = problem or converted.problem, damaged or converted.damaged
         if batches and problem is None and converted.batch.first_txid != _next_txid(batches):
             problem = f"transaction {converted.batch.first_txid} where {_next_txid(batches)} was expected"
         done = converted.next_offset - offset
@@ -198,10 +231,44 @@ def parse_append_in_steps(
         raise ProtocolError("an append request has left-over or missing bytes")
     request = Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
     request.offline = raw[-1] == 1
-    request.problem = problem
+    request.problem, request.damaged = problem, damaged
     request.size_bytes = len(raw) + _SMALL_REQUEST_BYTES
     if problem is None:
         request.batch = batches[0] if len(batches) == 1 else _joined(batches)
+    return request
+
+
+def _parse_stored_append(
+    channel: ReplyChannel, body: memoryview, now_seconds: float
+) -> Generator[int, None, Request]:
+    """The records are in disk form; each is checked as a whole, and one that is changed is a `problem`."""
+    try:
+        kind, session_id, seq_num, partition_id, committed, first, count = unpack_stored_append_head(body)
+    except struct.error:
+        raise ProtocolError("an append of stored records is cut short") from None
+    if not 0 <= count <= MAX_APPEND_RECORDS:
+        raise ProtocolError(f"an append of {count} stored records, not 0 to {MAX_APPEND_RECORDS}")
+    request = Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
+    request.committed = committed
+    data = bytes(body[STORED_APPEND_HEAD_BYTES:])
+    request.size_bytes = len(data) + _SMALL_REQUEST_BYTES
+    starts, done = [0], 0
+    while done < count:
+        taken = min(count - done, STEP_RECORDS)
+        begins, next_txid = starts[-1], first + done
+        try:
+            found = cut_stored(data, begins, partition_id, next_txid, next_txid + taken - 1, taken)
+        except RecordChecksumError as error:
+            request.problem, request.damaged = f"{error}: nothing of the append is stored", True
+            return request
+        starts += found[1:]
+        done += taken
+        if done < count:
+            yield 2 * (taken + ((found[-1] - begins) >> 10))
+    if starts[-1] != len(data):
+        raise ProtocolError("an append of stored records has left-over bytes")
+    sizes = [end - start for start, end in pairwise(starts)]
+    request.batch = RecordBatch(first, count, data, sizes)
     return request
 
 

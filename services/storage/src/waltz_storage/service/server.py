@@ -19,7 +19,7 @@ from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES, ReceiveBudget
 from waltz_protocol.aio.tls import ServerTls
 from waltz_protocol.aio.turns import Turns
-from waltz_protocol.codec import ADMIN, STORAGE, Protocol
+from waltz_protocol.codec import ADMIN, NEWEST_STORAGE_VERSION, STORAGE, Protocol, storage_versions
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage import __version__
@@ -49,6 +49,7 @@ class NodeOptions(NamedTuple):
     data_limits: Limits = Limits()
     admin_limits: Limits = Limits()
     receive_bytes: int = DEFAULT_RECEIVE_BYTES  # both ports together
+    newest_version: int = NEWEST_STORAGE_VERSION  # of the protocol with servers
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
@@ -119,7 +120,9 @@ class StorageNode:
             await self._data.start(
                 options.host,
                 options.port,
-                self._channel_settings(STORAGE, "Waltz Storage Server"),
+                self._channel_settings(
+                    STORAGE, storage_versions(options.newest_version), "Waltz Storage Server"
+                ),
                 lambda: DataHandler(self.pool, self._identity),
                 options.tls,
                 options.data_limits,
@@ -127,7 +130,7 @@ class StorageNode:
             await self._admin.start(
                 options.host,
                 options.admin_port,
-                self._channel_settings(ADMIN, "Waltz Storage Admin Server"),
+                self._channel_settings(ADMIN, ADMIN.versions, "Waltz Storage Admin Server"),
                 lambda: AdminHandler(self.pool, self._identity, metrics, self.disk.figures),
                 options.tls,
                 options.admin_limits,
@@ -138,10 +141,10 @@ class StorageNode:
             await self.close()
             raise
 
-    def _channel_settings(self, protocol: Protocol, text: str) -> ChannelSettings:
+    def _channel_settings(self, protocol: Protocol, versions: tuple[int, ...], text: str) -> ChannelSettings:
         return ChannelSettings(
             magic=protocol.magic,
-            versions=protocol.versions,
+            versions=versions,
             hello_text=text,
             max_frame_bytes=self._options.max_frame_bytes,
         )
