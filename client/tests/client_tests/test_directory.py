@@ -130,6 +130,27 @@ async def test_a_partition_that_moves_is_found_by_a_push() -> None:
         assert len(one.backend.nodes.logs[0]) == 2
 
 
+@pytest.mark.parametrize("generation", [1, 2, 9])
+async def test_a_directory_that_names_the_wrong_server_is_harmless(generation: int) -> None:
+    """Whatever it says: the server that is named takes nothing, and the append is there once in the end."""
+    async with two_servers() as servers, WaltzClient.connect(settings(endpoint(servers[0]))) as client:
+        one, two = servers
+        await client.append(partition=0, data=b"x")
+        for server in servers:
+            server.directory.update(directory(2, (one, {}), (two, {0: generation, 1: 1})))
+        await until(lambda: client._open.partitions.endpoints[0] == endpoint(two))
+        async with asyncio.TaskGroup() as tasks:
+            appending = tasks.create_task(client.append(partition=0, data=b"y"))
+            await asyncio.sleep(0.3)
+            assert not appending.done()
+            assert 0 not in two.backend.nodes.logs
+            one.registry.adopt({0: 10})
+            for server in servers:
+                server.directory.update(directory(3, (one, {0: 10}), (two, {1: 1})))
+        assert appending.result().transaction_id == 1
+        assert len(one.backend.nodes.logs[0]) == 2
+
+
 async def test_another_server_is_asked_when_one_is_gone_and_the_seeds_stay() -> None:
     async with AsyncExitStack() as stack:
         first, second = AsyncExitStack(), AsyncExitStack()

@@ -34,12 +34,12 @@ DIRECTORY_BUGS = (
         "The address of a server passes to another cluster, whose partitions have the same numbers.",
     ),
     _client(
-        "the_watch_ends_with_its_first_server",
+        "the_first_directory_is_the_last",
         "E2",
         "discovery.py",
-        "            if self._judged_well:\n                self._backoff.reset()\n",
-        "            if self._judged_well:\n                return\n",
-        "After a fail-over nobody informs the client of what moves.",
+        "        if judgement.follows and (before is None or before.servers != directory.servers):\n",
+        "        if judgement.follows and before is None:\n",
+        "The client follows no partition that moves.",
     ),
     _server(
         "a_change_is_not_pushed",
