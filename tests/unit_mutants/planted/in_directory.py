@@ -53,8 +53,8 @@ DIRECTORY_BUGS = (
         "who_was_behind_stays_behind",
         "D3",
         "directory.py",
-        "            self._behind.discard(client)\n            self._owed[client] = None\n",
-        "            self._behind.discard(client)\n",
+        "            self._owed[behind] = None\n            self._get_in_line()\n",
+        "            self._get_in_line()\n",
         "A client that did not read for a moment misses a change for good.",
     ),
     _server(
