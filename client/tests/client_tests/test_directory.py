@@ -212,6 +212,19 @@ async def test_a_server_out_of_contact_is_left_for_another_one() -> None:
         await until(lambda: watched(servers) == [1, 0])
 
 
+async def test_a_server_that_gives_no_sign_of_life_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen server keeps its connections, and pushes nothing."""
+    monkeypatch.setattr(discovery_module, "PING_SECONDS", 0.05)
+    async with two_servers() as servers, WaltzClient.connect(settings(endpoint(servers[0]))) as client:
+        one, two = servers
+        await asyncio.sleep(0.5)
+        assert watched(servers) == [1, 0]  # it answers
+        one.admin.handle = lambda client, body: None  # type: ignore[method-assign]
+        await until(lambda: watched(servers) == [0, 1])
+        two.directory.update(directory(2, (two, {0: 2, 1: 1})))
+        await until(lambda: client._open.partitions.endpoints[0] == endpoint(two))
+
+
 async def test_a_server_of_another_cluster_is_not_followed() -> None:
     async with two_servers() as servers, LoopbackServer({0: 9}) as stranger:
         stranger.directory.update(directory(99, (stranger, {0: 9}), key=OTHER_KEY))

@@ -41,6 +41,14 @@ DIRECTORY_BUGS = (
         "        if judgement.follows and before is None:\n",
         "The client follows no partition that moves.",
     ),
+    _client(
+        "a_frozen_server_is_watched",
+        "E2",
+        "discovery.py",
+        "                if judgement is Judgement.FOLLOW and session.heard:\n",
+        "                if judgement is Judgement.FOLLOW:\n",
+        "A server that is frozen or cut off pushes no change, and the client waits for one for a minute.",
+    ),
     _server(
         "a_change_is_not_pushed",
         "E2",
