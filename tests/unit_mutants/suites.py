@@ -28,7 +28,10 @@ _TOOLS = "tools/tests/tools_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/directory.py": (f"{_SERVER}/test_directory.py",),
-    "waltz_client/_internal/directory/sources.py": (f"{_CLIENT}/test_directory.py",),
+    "waltz_client/_internal/directory/sources.py": (
+        f"{_CLIENT}/test_directory_sources.py",
+        f"{_CLIENT}/test_directory.py",
+    ),
     "waltz_client/_internal/directory/discovery.py": (f"{_CLIENT}/test_directory.py",),
     "waltz_client/_internal/directory/session.py": (f"{_CLIENT}/test_directory.py",),
     "waltz_protocol/directory.py": ("libs/protocol/tests/protocol_tests/test_directory.py",),

@@ -86,6 +86,11 @@ class Application(_Part):
         return f"{self.name}-driver"
 
     @property
+    def zookeeper(self) -> bool:
+        """Whether its pods connect to ZooKeeper: not if the options name servers."""
+        return "servers" not in self.options
+
+    @property
     def config_map(self) -> str:
         """The ConfigMap with the options."""
         return f"{self.name}-options"

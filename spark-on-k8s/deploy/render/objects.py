@@ -133,7 +133,7 @@ def _policy(application: Application) -> dict[str, Any]:
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     egress: list[dict[str, Any]] = [
         {"to": [own]},
-        {"to": [waltz], "ports": _ports(SERVER_PORT, *ZOOKEEPER_PORTS)},
+        {"to": [waltz], "ports": _ports(SERVER_PORT, *(ZOOKEEPER_PORTS if application.zookeeper else ()))},
         {"ports": dns},
         {"ports": _ports(*network.api_server_ports)},
     ]

@@ -69,7 +69,9 @@ def _pod(application: Application, role: str, name: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": {**labels(application, role), **ZOOKEEPER_CLIENT}},
+        "metadata": {
+            "labels": {**labels(application, role), **(ZOOKEEPER_CLIENT if application.zookeeper else {})}
+        },
         "spec": spec,
     }
 

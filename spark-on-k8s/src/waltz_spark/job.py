@@ -134,9 +134,10 @@ def log_options(arguments: argparse.Namespace) -> dict[str, str]:
             found[name] = Path(path).read_text().strip()
         except OSError as error:
             raise OptionError(f"--secret {name}: {error}") from None
-    if "zookeeper.connectString" not in found:
+    if not {"servers", "zookeeper.connectString"} & found.keys():
         raise OptionError(
-            f"where is the log? Give --options-file or --option zookeeper.connectString=... (or set {OPTIONS_FILE})"
+            "where is the log? Give --options-file, --option servers=... or --option zookeeper.connectString=... "
+            f"(or set {OPTIONS_FILE})"
         )
     return found
 
@@ -149,6 +150,8 @@ def _pair(option: str, given: str) -> tuple[str, str]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -4,7 +4,7 @@ or why there is none. Pure."""
 from __future__ import annotations
 
 _READS = {
-    "kafka.bootstrap.servers": "use zookeeper.connectString and cluster.root",
+    "kafka.bootstrap.servers": "use servers (those of Waltz), or zookeeper.connectString and cluster.root",
     "subscribe": "use partitions, or leave it out to read all of them (a log is one topic)",
     "subscribePattern": "use partitions, or leave it out to read all of them (a log is one topic)",
     "assign": "use partitions, like 0,2,5-7",
@@ -27,7 +27,7 @@ _READS = {
     "fetchOffset.retryIntervalMs": "use readTimeoutMs",
 }
 _WRITES = {
-    "kafka.bootstrap.servers": "use zookeeper.connectString and cluster.root",
+    "kafka.bootstrap.servers": "use servers (those of Waltz), or zookeeper.connectString and cluster.root",
     "topic": "remove it (a log is one topic; the column partition chooses the partition)",
     "includeHeaders": "remove it (the column header is written)",
 }

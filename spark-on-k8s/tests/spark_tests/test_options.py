@@ -105,6 +105,14 @@ def test_the_cluster_must_be_named(missing: str) -> None:
         ReadOptions.load({key: value for key, value in CLUSTER.items() if key != missing}, BATCH)
 
 
+def test_servers_in_place_of_zookeeper() -> None:
+    options = ReadOptions.load({"servers": "a:1,b:2", "client.ssl.enabled": "false"}, BATCH)
+    settings = options.client.settings()
+    assert [str(server) for server in settings.servers] == ["a:1", "b:2"]
+    with pytest.raises(OptionError, match="give servers, or the keys of ZooKeeper, not both"):
+        ReadOptions.load({**CLUSTER, "servers": "a:1"}, BATCH)
+
+
 def test_what_spark_passes_on_of_its_own_is_left_alone() -> None:
     load(STREAM, checkpointLocation="/c", queryName="q")
 
@@ -155,7 +163,7 @@ def test_a_spark_that_cannot_do_what_an_option_asks_for_is_named(monkeypatch: py
 
 
 KAFKA = [
-    ("kafka.bootstrap.servers", "zookeeper.connectString"),
+    ("kafka.bootstrap.servers", "use servers (those of Waltz)"),
     ("subscribe", "partitions"),
     ("subscribePattern", "partitions"),
     ("assign", "partitions"),

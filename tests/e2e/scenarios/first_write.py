@@ -36,9 +36,7 @@ def follow_the_page(world: World) -> None:
 def _example() -> str:
     text = (ROOT / EXAMPLE).read_text()
     text = text.replace("waltz-tools:0.1.0", f"waltz-tools:{TAG}")
-    return text.replace("/waltz/default/", f"/waltz/{NAMESPACE}/").replace(
-        ".default.svc", f".{NAMESPACE}.svc"
-    )
+    return text.replace(".default.svc", f".{NAMESPACE}.svc")
 
 
 def _with_one_command(world: World) -> None:

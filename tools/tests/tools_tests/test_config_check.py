@@ -102,6 +102,21 @@ def test_the_role_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "storage node" in error
 
 
+def test_the_file_of_an_application_that_names_servers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {"servers": ["a:1", "b:2"], "client.ssl.enabled": False}
+    path = _file(tmp_path, **keys)
+    found = _check(capsys, path)
+    assert found["errors"] == []
+    path = _file(tmp_path, servers=["a"])
+    (error,) = _check(capsys, path, code=ExitCode.DEGRADED)["errors"]
+    assert "is not an address of the form host:port" in error
+    path = _file(tmp_path, **keys, **{"cluster.root": "/demo"})
+    (error,) = _check(capsys, path, code=ExitCode.DEGRADED)["errors"]
+    assert "give servers, or the keys of ZooKeeper, not both: cluster.root" in error
+
+
 def test_what_a_person_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _file(tmp_path, **_server())
     assert run(["config", "check", str(path)]) == ExitCode.OK

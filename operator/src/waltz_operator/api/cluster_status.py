@@ -145,6 +145,11 @@ class Operation(StatusModel):
 class Endpoints(StatusModel):
     """What clients need to know."""
 
+    servers: tuple[str, ...] = Field(
+        default=(),
+        description="servers for clients, in place of zookeeper and root: the Service in front of the servers that are "
+        "ready, from which a client finds all of them. Such a client needs no ZooKeeper, and servers of this release.",
+    )
     zookeeper: str = Field(default="", description="zookeeper.connectString for clients.")
     zookeeper_tls: bool = Field(
         default=False,

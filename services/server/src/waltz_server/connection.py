@@ -177,6 +177,11 @@ class ClientConnection:
             self._close_code = CloseCode.TOO_MUCH
             self._channel.close(reason)
 
+    def dismiss(self, reason: str) -> None:
+        """End the connection because the server leaves."""
+        if self._channel is not None:
+            self._channel.close(reason)
+
     def _farewell(self, reason: str, error: Exception | None) -> bytes:
         code = self._close_code
         if error is not None:

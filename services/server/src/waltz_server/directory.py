@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import structlog
 
@@ -44,6 +45,13 @@ ID_SECONDS = 5.0
 TakeIds = Callable[[int, float], Awaitable[range]]
 
 
+class WatchingClient(Client, Protocol):
+    """A connection as the desk sees it."""
+
+    def dismiss(self, reason: str) -> None:
+        """End the connection because the server leaves."""
+
+
 class DirectoryDesk:
     """See the module. `update` is called with what the cluster manager says, `handle` by connections.
 
@@ -59,16 +67,16 @@ class DirectoryDesk:
         self._directory: Directory | None = None
         self._frames: tuple[bytes, ...] = ()
         self._units = PUSH_UNITS
-        self._watchers: dict[Client, None] = {}
-        self._owed: dict[Client, None] = {}
+        self._watchers: dict[WatchingClient, None] = {}
+        self._owed: dict[WatchingClient, None] = {}
         """Who gets the newest directory next."""
-        self._behind: set[Client] = set()
+        self._behind: dict[Client, WatchingClient] = {}
         """Who gets it when its connection takes something again."""
         self._in_line = False
         self._timer: asyncio.TimerHandle | None = None
         self._published_at = -COALESCE_SECONDS
-        self._ids: dict[Client, int] = {}
-        self._asking: dict[Client, ReqId] = {}
+        self._ids: dict[WatchingClient, int] = {}
+        self._asking: dict[WatchingClient, ReqId] = {}
         self._wanted = asyncio.Event()
 
     @property
@@ -103,6 +111,11 @@ class DirectoryDesk:
         self._owed.update((client, None) for client in self._watchers if client not in self._behind)
         self._get_in_line()
 
+    def dismiss(self) -> None:
+        """The server leaves: who watches asks another one now, and holds up nobody."""
+        for client in list(self._watchers):
+            client.dismiss("the server leaves")
+
     def close(self) -> None:
         """Send nothing any longer."""
         if self._timer is not None:
@@ -111,7 +124,7 @@ class DirectoryDesk:
 
     # -- from connections ------------------------------------------------------------------------------------
 
-    def handle(self, client: Client, body: memoryview) -> None:
+    def handle(self, client: WatchingClient, body: memoryview) -> None:
         """One message of version 5 or later; ProtocolError."""
         message = CLIENT.decode(body, client.version)
         if isinstance(message, ClientIdRequest):
@@ -122,11 +135,11 @@ class DirectoryDesk:
             self._owed[client] = None
             self._get_in_line()
 
-    def forget(self, client: Client) -> None:
+    def forget(self, client: WatchingClient) -> None:
         """The connection has gone. An id that it did not wait for is wasted."""
         self._watchers.pop(client, None)
         self._owed.pop(client, None)
-        self._behind.discard(client)
+        self._behind.pop(client, None)
         self._asking.pop(client, None)
         self._ids.pop(client, None)
 
@@ -148,21 +161,21 @@ class DirectoryDesk:
             if client.writable:
                 client.send(*self._frames)
             else:
-                self._behind.add(client)
+                self._behind[client] = client
                 client.park(self)
         self._get_in_line()
         return spent
 
     def client_writable(self, client: Client) -> None:
         """See `partition.client.Parked`."""
-        if client in self._behind:
-            self._behind.discard(client)
-            self._owed[client] = None
+        behind = self._behind.pop(client, None)
+        if behind is not None:
+            self._owed[behind] = None
             self._get_in_line()
 
     # -- ids -------------------------------------------------------------------------------------------------
 
-    def _new_id(self, client: Client, req_id: ReqId) -> None:
+    def _new_id(self, client: WatchingClient, req_id: ReqId) -> None:
         given = self._ids.get(client)
         if given is not None:
             self._answer(client, req_id, given)
@@ -172,7 +185,7 @@ class DirectoryDesk:
             self._asking[client] = req_id
             self._wanted.set()
 
-    def _answer(self, client: Client, req_id: ReqId, client_id: int, text: str | None = None) -> None:
+    def _answer(self, client: WatchingClient, req_id: ReqId, client_id: int, text: str | None = None) -> None:
         client.send(CLIENT.encode(ClientIdResponse(req_id, client_id, text), client.version))
 
     async def run(self) -> None:

@@ -312,6 +312,8 @@ class WaltzServer:
             await self._registration.unregister(timeout_seconds=UNREGISTER_SECONDS)
         await registry.drain(DRAIN_SECONDS, wait_for_successor=bool(self._others))
         registry.close()
+        if self._directory is not None:
+            self._directory.dismiss()
         deadline = self._loop.time() + CLIENTS_LEAVE_SECONDS
         while self._others and registry.connection_count and self._loop.time() < deadline:
             await asyncio.sleep(LEAVE_POLL_SECONDS)  # clients leave when discovery informs them

@@ -19,7 +19,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.directory import EVERYBODY, Directory, DirectoryParts, encode_directory
-from waltz_protocol.messages.client import CloseNotice
+from waltz_protocol.messages.client import CloseCode, CloseNotice
 from waltz_protocol.messages.directory import (
     ClientIdRequest,
     ClientIdResponse,
@@ -27,8 +27,7 @@ from waltz_protocol.messages.directory import (
     DirectoryRequest,
 )
 from waltz_protocol.types import Endpoint, Generation, PartitionId, ReqId
-from waltz_server.directory import COALESCE_SECONDS, DirectoryDesk
-from waltz_server.partition.client import Client
+from waltz_server.directory import COALESCE_SECONDS, DirectoryDesk, WatchingClient
 from waltz_server.server import WaltzServer
 from waltz_testkit.client_peers import FakeClient, RawPeer
 from waltz_testkit.loopback_server import LoopbackServer
@@ -54,7 +53,7 @@ def shown(client: FakeClient) -> list[Directory]:
 
 
 def watch(desk: DirectoryDesk, client: FakeClient) -> None:
-    desk.handle(cast("Client", client), WATCH)
+    desk.handle(cast("WatchingClient", client), WATCH)
 
 
 async def settled() -> None:
@@ -79,7 +78,7 @@ async def test_who_watches_gets_what_is_known_and_each_change() -> None:
     watch(desk, client)  # asked again: the same again
     await settled()
     assert shown(client)[2:] == [directory(2)]
-    desk.forget(cast("Client", client))
+    desk.forget(cast("WatchingClient", client))
     await asyncio.sleep(2 * COALESCE_SECONDS)
     desk.update(directory(3))
     await settled()
@@ -128,7 +127,7 @@ async def test_ten_thousand_clients_get_the_same_bytes_encoded_once_in_short_tur
     desk, clients = DirectoryDesk(turns, no_ids), [_Counting() for _ in range(10_000)]
     desk.update(directory(1, partitions=1000))
     for client in clients:
-        desk.handle(cast("Client", client), WATCH)
+        desk.handle(cast("WatchingClient", client), WATCH)
     while not clients[-1].sent:
         await asyncio.sleep(0)
     await asyncio.sleep(2 * COALESCE_SECONDS)
@@ -163,25 +162,27 @@ async def test_an_id_per_connection_from_one_write_for_all_who_ask() -> None:
     asked: list[int] = []
 
     async def take(count: int, seconds: float) -> range:
+        first = 7 + sum(min(earlier, 2) for earlier in asked)
         asked.append(count)
-        return range(7, 7 + min(count, 2))  # the counter has no more
+        return range(first, first + min(count, 2))  # never more than two
 
     desk, clients = DirectoryDesk(Turns(), take), [FakeClient(version=5) for _ in range(3)]
     for client in clients:
-        desk.handle(cast("Client", client), NEW_ID)
+        desk.handle(cast("WatchingClient", client), NEW_ID)
     task = spawn(desk.run(), "ids")
     await settled()
-    desk.handle(cast("Client", clients[0]), NEW_ID)
+    desk.handle(cast("WatchingClient", clients[0]), NEW_ID)
     await settled()
-    assert asked[:2] == [3, 1]
+    assert asked == [3, 1]
     assert clients[0].of(ClientIdResponse) == [ClientIdResponse(ASK, 7, None)] * 2
     assert clients[1].of(ClientIdResponse) == [ClientIdResponse(ASK, 8, None)]
+    assert clients[2].of(ClientIdResponse) == [ClientIdResponse(ASK, 9, None)]
     task.cancel()
 
 
 async def test_without_zookeeper_there_is_no_id_and_a_reason() -> None:
     desk, client = DirectoryDesk(Turns(), no_ids), FakeClient(version=5)
-    desk.handle(cast("Client", client), NEW_ID)
+    desk.handle(cast("WatchingClient", client), NEW_ID)
     task = spawn(desk.run(), "ids")
     await settled()
     assert client.of(ClientIdResponse) == [ClientIdResponse(ASK, -1, "ZooKeeper gave no client id: planted")]
@@ -192,10 +193,10 @@ async def test_too_many_who_wait_for_ids_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("waltz_server.directory.MAX_ASKING", 1)
     desk, clients = DirectoryDesk(Turns(), no_ids), [FakeClient(version=5) for _ in range(2)]
     for client in clients:
-        desk.handle(cast("Client", client), NEW_ID)
+        desk.handle(cast("WatchingClient", client), NEW_ID)
     assert [len(client.of(ClientIdResponse)) for client in clients] == [0, 1]
-    desk.forget(cast("Client", clients[0]))
-    desk.handle(cast("Client", clients[1]), NEW_ID)
+    desk.forget(cast("WatchingClient", clients[0]))
+    desk.handle(cast("WatchingClient", clients[1]), NEW_ID)
     assert len(clients[1].of(ClientIdResponse)) == 1
 
 
@@ -269,6 +270,21 @@ async def test_a_server_that_lost_zookeeper_says_so_and_serves_what_it_knows(clu
             assert await late.until(lambda _: True) == lost
         session.resume()
         assert (await watcher.until(lambda one: one.in_contact)).version >= known.version
+
+
+async def test_who_watches_does_not_hold_up_a_server_that_leaves(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waltz_server.server.CLIENTS_LEAVE_SECONDS", 3600.0)
+    async with cluster.server() as (staying, _, _), cluster.server() as (leaving, _, stop):
+        assert staying.endpoint is not None
+        async with watching(leaving) as watcher:
+            await watcher.until(_complete(2))
+            stop.set()
+            while not isinstance(message := await watcher.peer.read(), CloseNotice):
+                assert isinstance(message, DirectoryPart)
+            assert (message.code, message.text) == (CloseCode.LEAVING, "the server leaves")
+            assert await watcher.peer.closed_by_server()
 
 
 async def test_ids_come_from_the_counter_that_all_releases_use(cluster: Cluster) -> None:

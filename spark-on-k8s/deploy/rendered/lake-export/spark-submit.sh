@@ -37,5 +37,4 @@ exec spark-submit --master "$K8S_MASTER" --deploy-mode cluster \
     --compact \
     --vacuum \
     --keep \
-    10 \
-    --secret=zookeeper.auth=/etc/waltz/secrets/zookeeper.auth
+    10

@@ -129,8 +129,26 @@ def test_a_job_reads_the_options_of_its_config_map(path: Path, tmp_path: Path) -
     (tmp_path / "options.yaml").write_text(options["options.yaml"])
     given = parser("a job").parse_args(["--options-file", str(tmp_path / "options.yaml")])
     found = log_options(given)
-    assert found["zookeeper.connectString"] == "ledger-zookeeper.waltz.svc:2181"
+    of_zookeeper = found.get("zookeeper.connectString") == "ledger-zookeeper.waltz.svc:2181"
+    assert of_zookeeper is not (found.get("servers") == "ledger.waltz.svc:55180")
     assert found["client.ssl.keyStore.location"] == "/etc/waltz/tls"
+
+
+def test_an_application_that_is_given_servers_is_kept_from_zookeeper() -> None:
+    """No port of it in the NetworkPolicy, and no label that lets a pod in."""
+    lists = next(path for path in APPLICATIONS if path.stem == "lake-export")
+    for path in APPLICATIONS:
+        ports = {
+            port["port"]
+            for one in rendered(path, "objects.yaml")
+            if one["kind"] == "NetworkPolicy"
+            for rule in one["spec"]["egress"]
+            for port in rule.get("ports", ())
+        }
+        (pod,) = rendered(path, "executor-pod.yaml")
+        assert 55180 in ports
+        assert ({2181, 2281} <= ports) is (path != lists)
+        assert ("waltz.dev/client" in pod["metadata"]["labels"]) is (path != lists)
 
 
 @pytest.mark.parametrize("wanted", [True, False])

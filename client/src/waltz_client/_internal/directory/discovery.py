@@ -33,6 +33,9 @@ LEAVE_SECONDS = 2.0
 at random, so that the clients of a server do not leave it in one moment."""
 RECHECK_SECONDS = (2.0, 120.0)
 """Before all are asked again when none satisfies; the pauses grow."""
+PING_SECONDS = 4.0
+"""Between two pings to the server that is watched, and for the answer: one that is frozen or cut off pushes
+no change, and nothing else shows it for a minute."""
 ID_SECONDS = 7.0
 """For an answer to a request for a client id: longer than a server waits for ZooKeeper."""
 
@@ -70,6 +73,7 @@ class DirectoryDiscovery:
         self._backoff = Backoff(settings.initial_backoff_seconds, settings.max_backoff_seconds, random)
         self._rechecks = Backoff(*RECHECK_SECONDS, random)
         self._listeners: list[Listener] = []
+        self._reported: dict[Endpoint, str] = {}
         self._session: DirectorySession | None = None
         self._judgement: Judgement | None = None
         """Of the newest directory of the present session."""
@@ -171,7 +175,7 @@ class DirectoryDiscovery:
         try:
             listener({endpoint: dict(owned) for endpoint, owned in directory.servers.items()})
         except Exception:
-            log.exception("an endpoints listener failed")
+            log.exception("an endpoints listener failed", extra={"version": directory.version})
 
     # -- watching --------------------------------------------------------------------------------------------
 
@@ -180,10 +184,19 @@ class DirectoryDiscovery:
             server = self._sources.next()
             await self._watch(server)
             self._session = self._judgement = None
+            self._report(server)
             self._progress.set()
             if self._judged_well:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.next_seconds())
+
+    def _report(self, server: Endpoint) -> None:
+        """A line when a server does not satisfy any longer, or for another reason than before."""
+        reason = self._sources.reason(server)
+        if reason and self._reported.get(server) != reason:
+            log.warning("server %s: %s; asking another one", server, reason, extra={"server": str(server)})
+        known = self._sources.known()
+        self._reported = {one: why for one, why in self._reported.items() if one in known} | {server: reason}
 
     async def _watch(self, server: Endpoint) -> None:
         """Until the connection has ended, or another server is to be asked."""
@@ -224,7 +237,7 @@ class DirectoryDiscovery:
             judgement = self._judgement
             if judgement is Judgement.FOREIGN:
                 return
-            seconds: float | None = None
+            seconds: float
             if judgement is None:
                 seconds = self._attempt_seconds
             elif judgement is not Judgement.FOLLOW:
@@ -233,12 +246,18 @@ class DirectoryDiscovery:
             else:
                 self._judged_well = True
                 self._rechecks.reset()
+                seconds = PING_SECONDS
             try:
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
             except TimeoutError:
+                if judgement is Judgement.FOLLOW and session.heard:
+                    session.ping()
+                    continue
                 if judgement is None:
                     self._sources.failed(server, f"it sent no directory within {seconds:g} s")
+                elif judgement is Judgement.FOLLOW:
+                    self._sources.failed(server, f"it gave no sign of life for {seconds:g} s")
                 return
             self._changed.clear()
 
@@ -250,7 +269,5 @@ class DirectoryDiscovery:
         if judgement.follows and (before is None or before.servers != directory.servers):
             for listener in tuple(self._listeners):
                 self._tell(listener, directory)
-        if judgement is not Judgement.FOLLOW:
-            log.info("server %s: %s", server, self._sources.reasons(), extra={"server": str(server)})
         self._changed.set()
         self._progress.set()

@@ -10,7 +10,11 @@ from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.directory import FIRST_VERSION, Directory, DirectoryParts
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.messages.client import CloseNotice
+from waltz_protocol.messages.client import (
+    CloseNotice,
+    ServerPartitionsAssignmentRequest,
+    ServerPartitionsAssignmentResponse,
+)
 from waltz_protocol.messages.directory import (
     ClientIdRequest,
     ClientIdResponse,
@@ -20,7 +24,7 @@ from waltz_protocol.messages.directory import (
 from waltz_protocol.types import ReqId
 
 _REQ_ID = ReqId(-1, 0, 0, 1)
-"""Of both requests: a connection asks once for each, before it has a client id."""
+"""Of all requests: a connection asks for one thing of a kind at a time, and has no client id at first."""
 
 
 class DirectorySession:
@@ -29,6 +33,8 @@ class DirectorySession:
     def __init__(self, on_directory: Callable[[Directory], None], on_closed: Callable[[], None]) -> None:
         self.closed = asyncio.Event()
         self.close_reason = ""
+        self.heard = True
+        """Since the last `ping`."""
         self._on_directory = on_directory
         self._on_closed = on_closed
         self._parts = DirectoryParts()
@@ -52,6 +58,13 @@ class DirectorySession:
         channel.send(CLIENT.encode(ClientIdRequest(_REQ_ID), channel.version))
         return await self._client_id
 
+    def ping(self) -> None:
+        """Ask for something small that every server answers at once: a sign of life."""
+        channel = self._channel
+        if channel is not None and not channel.closed:
+            self.heard = False
+            channel.send(CLIENT.encode(ServerPartitionsAssignmentRequest(_REQ_ID), channel.version))
+
     def close(self, reason: str) -> None:
         """End the connection."""
         if self._channel is not None:
@@ -64,6 +77,7 @@ class DirectorySession:
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """One message."""
+        self.heard = True
         match CLIENT.decode(body, channel.version):
             case DirectoryPart() as part:
                 whole = self._parts.add(part)
@@ -72,6 +86,8 @@ class DirectorySession:
             case ClientIdResponse() as response:
                 if self._client_id is not None and not self._client_id.done():
                     self._client_id.set_result(response)
+            case ServerPartitionsAssignmentResponse():
+                pass  # the answer to a ping
             case CloseNotice() as notice:
                 close_noticed(channel, notice)
             case message:

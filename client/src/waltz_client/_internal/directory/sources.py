@@ -120,7 +120,9 @@ class Sources:
         return Judgement.LEAVE
 
     def _satisfied(self, server: Endpoint) -> None:
-        self._reasons.pop(server, None)
+        known = set(self.known())  # servers come and go for as long as the client lives
+        self._reasons = {one: why for one, why in self._reasons.items() if one in known and one != server}
+        self._hopeless &= known
         self._asked = {server}
         self.rounds = 0
 
@@ -128,6 +130,10 @@ class Sources:
     def hopeless(self) -> bool:
         """Every server was asked, and none of them can ever give a directory."""
         return self.followed is None and self._hopeless >= set(self.known())
+
+    def reason(self, server: Endpoint) -> str:
+        """Why it did not satisfy when it was asked last; empty when it did."""
+        return self._reasons.get(server, "")
 
     def reasons(self) -> str:
         """Each server that was asked, and why it did not satisfy."""

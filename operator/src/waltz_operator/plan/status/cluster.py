@@ -160,12 +160,14 @@ def _zookeeper(facts: Facts, last: ZooKeeperStatus) -> ZooKeeperStatus:
 def _endpoints(snapshot: Snapshot, facts: Facts) -> Endpoints:
     cluster = snapshot.cluster
     secret = next((role.secret for role in tls_roles(cluster) if role.role == "client"), "")
+    service = f"{client_service(cluster)}.{cluster.metadata.namespace}.svc:{SERVER_PORT}"
     return Endpoints(
+        servers=(service,),
         zookeeper=connect_string(cluster),
         zookeeper_tls=zookeeper_tls(cluster),
         root=cluster_root(cluster),
         zookeeper_secret=zookeeper_secret(cluster) if facts.credentials else "",
-        service=f"{client_service(cluster)}.{cluster.metadata.namespace}.svc:{SERVER_PORT}",
+        service=service,
         client_secret=secret,
     )
 
