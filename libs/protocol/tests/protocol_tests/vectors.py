@@ -140,6 +140,10 @@ CLIENT_VECTORS = [
     _client(f"4C 0005 0000001D  24 {_ID}  00000001 00000004 676F6E65", client.BlockFailure(R, 1, "gone")),
     _client(f"4C 0005 0000001D  25 {_ID}  00000002 00000004 676F6E65", client.CloseNotice(R, 2, "gone")),
     _client(f"4C 0005 00000011  26 {_ID}", client.UnmountRequest(R)),
+    _client(
+        f"4C 0005 00000025  2B {_ID}  0000000000000009 0000000000000007 00000003",
+        client.ProducerMountRequest(R, 9, 7, 3),
+    ),
     _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
     _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]

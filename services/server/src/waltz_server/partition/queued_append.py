@@ -90,6 +90,11 @@ def back_in_the_queue(queue: deque[QueuedAppend | Marker], others: Iterable[Queu
         queue.append(one)
 
 
+def identity_of(req_id: bytes) -> bytes:
+    """What all copies of one append share of their ReqIds: client id and sequence number."""
+    return req_id[:4] + req_id[12:]
+
+
 def item_of(entry: AppendEntry) -> QueuedAppend:
     """What an entry was made of."""
     if not isinstance(entry.context, QueuedAppend):
