@@ -117,12 +117,17 @@ class BlockingWaltzClient:
         *,
         store: Callable[[], ZooKeeperStore] | None = None,
         observers: Sequence[ClientObserver] = (),
+        producer: str | None = None,
     ) -> Self:
         """A client to be entered with `with`. `store` (made on the client's loop) is for tests; `observers`
         are called on that loop."""
         return cls(
             lambda: WaltzClient.connect(
-                settings, callbacks, store=None if store is None else store(), observers=observers
+                settings,
+                callbacks,
+                store=None if store is None else store(),
+                observers=observers,
+                producer=producer,
             )
         )
 
@@ -178,6 +183,15 @@ class BlockingWaltzClient:
     def client_id(self) -> int:
         """See `WaltzClient.client_id`."""
         return self._open_client.client_id
+
+    @property
+    def producer_epoch(self) -> int | None:
+        """See `WaltzClient.producer_epoch`."""
+        return self._open_client.producer_epoch
+
+    def last_sequence(self, partition: int, *, deadline_seconds: float | None = None) -> int:
+        """See `WaltzClient.last_sequence`."""
+        return self._call(self._open_client.last_sequence(partition, deadline_seconds=deadline_seconds))
 
     @property
     def cluster_name(self) -> str:
@@ -240,6 +254,7 @@ class BlockingWaltzClient:
         as_of: int | None = None,
         deadline_seconds: float | None = None,
         max_attempts: int | None = None,
+        sequence: int | None = None,
     ) -> Committed:
         """See `WaltzClient.append`."""
         return self._call(
@@ -253,6 +268,7 @@ class BlockingWaltzClient:
                 as_of=as_of,
                 deadline_seconds=deadline_seconds,
                 max_attempts=max_attempts,
+                sequence=sequence,
             )
         )
 
@@ -268,6 +284,7 @@ class BlockingWaltzClient:
         append_locks: Iterable[LockId] = (),
         as_of: int | None = None,
         context: object = None,
+        sequence: int | None = None,
     ) -> PendingAppend:
         """See `WaltzClient.append_nowait`; `on_done` runs in the client's thread. Returns when it is sent."""
         client = self._open_client
@@ -283,6 +300,7 @@ class BlockingWaltzClient:
                 append_locks=append_locks,
                 as_of=as_of,
                 context=context,
+                sequence=sequence,
             )
 
         return self._call(send())

@@ -21,11 +21,13 @@ from waltz_cluster.errors import ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.producers import Checkpoint, ProducerRecord, ZooKeeperProducers
+from waltz_cluster.producers import ZooKeeperProducers
 from waltz_cluster.serializers import (
+    Checkpoint,
     Counter,
     PartitionAssignment,
     PartitionMetadata,
+    ProducerRecord,
     ReplicaState,
     ServerDescriptor,
 )

@@ -17,8 +17,8 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, Self, TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from waltz_cluster.errors import (
     ClusterError,
@@ -30,17 +30,13 @@ from waltz_cluster.errors import (
     VersionConflictError,
 )
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import MAX_ID
+from waltz_cluster.serializers import MAX_ID, Checkpoint, ProducerRecord
 from waltz_cluster.store import Watch, ZooKeeperStore
-from waltz_cluster.znode_bytes import ZnodeReader, ZnodeWriter
 from waltz_protocol.backoff import AROUND, Backoff
 
 T = TypeVar("T")
 
-NO_SEQUENCE = -1
-"""Nothing was appended under a sequence number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_CHECKPOINT_BYTES = 24
 _GIVE_UP_SECONDS = 30.0
 
 
@@ -54,53 +50,6 @@ class NewerEpochError(ClusterError):
     def __init__(self, name: str, epoch: int) -> None:
         super().__init__(f"the producer {name} has a newer instance, of epoch {epoch}")
         self.epoch = epoch
-
-
-class Checkpoint(NamedTuple):
-    """Of one partition. No transaction at or below `origin` is of the producer; of those at or below `mark`
-    the highest sequence number is `sequence`, -1 for none."""
-
-    origin: int
-    mark: int
-    sequence: int = NO_SEQUENCE
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerRecord:
-    """Data of `producers/<name>`."""
-
-    client_id: int
-    epoch: int
-    checkpoints: Mapping[int, Checkpoint] = field(default_factory=dict)
-    """By partition."""
-
-    def to_bytes(self) -> bytes:
-        writer = ZnodeWriter().i8(1).i32(self.client_id).i32(self.epoch).i32(len(self.checkpoints))
-        for partition_id, (origin, mark, sequence) in sorted(self.checkpoints.items()):
-            writer.i32(partition_id).i64(origin).i64(mark).i32(sequence)
-        return writer.bytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes | None) -> Self:
-        reader = ZnodeReader(data, "producer")
-        reader.version(1)
-        client_id, epoch = reader.i32(), reader.i32()
-        checkpoints = {
-            reader.i32(): Checkpoint(reader.i64(), reader.i64(), reader.i32())
-            for _ in range(reader.count(_CHECKPOINT_BYTES))
-        }
-        return cls(client_id, epoch, checkpoints)
-
-    def with_checkpoints(self, newer: Mapping[int, Checkpoint]) -> ProducerRecord:
-        """With these where they are further than its own."""
-        merged = dict(self.checkpoints)
-        for partition_id, checkpoint in newer.items():
-            known = merged.get(partition_id)
-            if known is None:
-                merged[partition_id] = checkpoint
-            elif checkpoint.mark > known.mark:
-                merged[partition_id] = checkpoint._replace(origin=known.origin)
-        return replace(self, checkpoints=merged)
 
 
 class ProducerRegistry(Protocol):

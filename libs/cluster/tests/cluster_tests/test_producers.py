@@ -13,14 +13,12 @@ from waltz_cluster.errors import ConfigError, IdsExhaustedError, SerializationEr
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import (
-    Checkpoint,
     NewerEpochError,
     ProducerGoneError,
-    ProducerRecord,
     ZooKeeperProducers,
     check_name,
 )
-from waltz_cluster.serializers import MAX_ID
+from waltz_cluster.serializers import MAX_ID, Checkpoint, ProducerRecord
 from waltz_cluster.store import ZooKeeperStore
 
 ROOT = "/waltz/producers-of"
