@@ -1,5 +1,5 @@
-"""Money is moved by a named producer while the application, servers and storage nodes are killed: each transfer
-is in the log once, by the count of a reader that knows nothing of producers."""
+"""Money is moved by a named producer while the application, servers and storage nodes are killed: each
+transfer is in the log once, by the count of a reader that knows nothing of producers."""
 
 import asyncio
 import json

@@ -296,13 +296,17 @@ async def test_checkpoints_are_written_now_and_then_and_shorten_what_is_read() -
     log = InProcessLog()
     async with crashing(log) as client:
         await client.append(partition=0, data=b"0", sequence=0)
+        for _ in range(5_999):
+            log.partition(0).commit(b"of somebody else")
+        await client.append(partition=0, data=b"1", sequence=1)
         await asyncio.sleep(11)
         record = await log.producers.find("orders")
         assert record is not None
-        assert record.checkpoints[0] == (-1, 0, 0)
-        await client.append(partition=0, data=b"1", sequence=1)
+        assert record.checkpoints[0] == (-1, 5999, 0)  # the numbers of the last 5,000 transactions come again
+        await client.append(partition=0, data=b"2", sequence=2)
     async with orders(log) as client:
-        assert await client.last_sequence(0) == 1
+        assert await client.last_sequence(0) == 2
+        assert (await client.append(partition=0, data=b"1", sequence=1)).transaction_id == 6000
 
 
 async def test_partitions_that_are_let_go_are_learned_again() -> None:

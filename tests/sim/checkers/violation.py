@@ -22,7 +22,17 @@ GRAVITY: dict[str, tuple[str, ...]] = {
     "the simulator failed, nothing else can be believed": ("harness",),
     "lost": ("lost", "acknowledged", "node_kept", "disk", "journal", "witness", "database"),
     "diverged": (
-        *("fork", "replicas", "checksum", "bytes", "dense", "foreign", "duplicate", "duplicate_req_id"),
+        *(
+            "fork",
+            "replicas",
+            "checksum",
+            "bytes",
+            "dense",
+            "foreign",
+            "duplicate",
+            "duplicate_req_id",
+            "producer",
+        ),
         *("failed_committed", "failed_on_replica", "ownership", "directory_shared", "fence"),
     ),
     "isolation and order": (

@@ -34,8 +34,9 @@ class SimClient(WaltzClient):
         session_timeout_seconds: float,
         rng: random.Random,
         versions: tuple[int, ...],
+        producer: str | None = None,
     ) -> None:
-        super().__init__(settings, callbacks, random=rng, wall_clock=_wall_clock)
+        super().__init__(settings, callbacks, random=rng, wall_clock=_wall_clock, producer=producer)
         self._zookeeper = zookeeper
         self._session_timeout_seconds = session_timeout_seconds
         self._versions = versions
@@ -93,6 +94,7 @@ class Access:
         **setting_overrides: object,
     ) -> WaltzClient:
         """See `access.ClusterAccess`."""
+        producer = setting_overrides.pop("producer", None)
         settings = ClientSettings.from_mapping(
             {
                 "zookeeper.connectString": "zookeeper:2181",
@@ -105,9 +107,17 @@ class Access:
         number = next(self._numbers)
         rng = self._loop.rng(f"client {name}/{number}")
         versions = self._versions(self._loop.rng(f"versions {name}/{number}"), least_version)
+        if producer is not None:
+            versions = NEWEST_VERSIONS  # an older release knows no producers
         self._counts[f"clients of version {versions[-1]}"] += 1
         return SimClient(
-            settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, versions
+            settings,
+            callbacks,
+            self._zookeeper,
+            self._shape.session_timeout_seconds,
+            rng,
+            versions,
+            None if producer is None else str(producer),
         )
 
     def _versions(self, rng: random.Random, least: int) -> tuple[int, ...]:

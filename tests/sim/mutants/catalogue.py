@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tests.sim.mutants.in_client import CLIENT_MUTANTS
 from tests.sim.mutants.in_detector import DETECTOR_MUTANTS
 from tests.sim.mutants.in_journal import JOURNAL_MUTANTS
+from tests.sim.mutants.in_producers import PRODUCER_MUTANTS
 from tests.sim.mutants.in_server import SERVER_MUTANTS
 from tests.sim.mutants.in_storage import STORAGE_MUTANTS
 from tests.sim.mutants.in_store import STORE_MUTANTS
@@ -21,5 +22,6 @@ MUTANTS: Mapping[str, Mutant] = {
         *SERVER_MUTANTS,
         *DETECTOR_MUTANTS,
         *CLIENT_MUTANTS,
+        *PRODUCER_MUTANTS,
     )
 }

@@ -13,6 +13,9 @@ MAX_SEQUENCE = 2**31 - 1
 """It is the sequence number of a request id, of which those below 0 are not used."""
 MAX_MILESTONES = 1024
 """The newest numbers in the log whose places are known; 16 bytes of memory and two integers each."""
+CHECKPOINT_LAG = 5_000
+"""Transactions between the end of the log and a checkpoint, at most: half of what a server looks through for
+a number by default (`server.repeatWindow`)."""
 
 _HEADER_AND_LENGTH = struct.Struct(">ii").pack
 
@@ -63,5 +66,9 @@ class SequenceMarks:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """All of it that is written down."""
+        """What is written down: of a while ago, so that the next instance learns the places of the last
+        numbers, and can send these again."""
+        for mark, last in self._milestones:
+            if mark >= self.mark - CHECKPOINT_LAG:
+                return Checkpoint(self.origin, mark, last)
         return Checkpoint(self.origin, self.mark, self.last)
