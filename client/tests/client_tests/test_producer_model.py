@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from enum import Enum
@@ -199,4 +200,6 @@ def test_a_content_has_a_checksum_of_its_own() -> None:
         for data in (b"", b"a", b"\0", b"\0\0", b"\xff" * 4)
     }
     assert len(found) == 15
+    own = [data + zlib.crc32(data).to_bytes(4, "little") for data in (b"abc", b"xyz")]
+    assert len({content_checksum(0, data) for data in own}) == 2
     assert all(-(2**31) <= one < 2**31 for one in found)

@@ -33,6 +33,22 @@ PRODUCER_BUGS = (
         "    return req_id\n",
         "Another content under a number that is in flight is written too.",
     ),
+    _server(
+        "search_of_a_lost_session_counts_in_the_next",
+        "E8",
+        "queued_append.py",
+        "            one.again.waiter = one.again.found = one.again.search = None\n",
+        "            one.again.waiter = None\n",
+        "What another server wrote between two sessions of this one is not looked for.",
+    ),
+    _server(
+        "ready_without_a_mount_behind_it",
+        "E8",
+        "owned_partition.py",
+        "        state = MountState.READY if self._mounts.valid(client) else MountState.NOT_READY\n",
+        "        state = MountState.READY\n",
+        "An instance whose place was taken during its catch-up is answered READY.",
+    ),
     _cluster(
         "epoch_of_a_producer_is_not_raised",
         "E8",

@@ -31,7 +31,7 @@ from waltz_cluster.serializers import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import Watch, ZnodeStat, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId, Record, ReqId, SessionInfo
 
@@ -100,6 +100,26 @@ async def test_a_named_producer_is_part_of_an_export_and_keeps_its_client_id() -
     assert await there.find(name) == record
     await seeding.delete(store, ROOT, "demo", force=True)
     assert await store.exists(ROOT) is None
+
+
+@pytest.mark.looptime
+async def test_a_cluster_with_busy_producers_can_be_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is written each time the tree is read."""
+    store, get, mark = await used(), MemoryStore.get, 0
+    await ZooKeeperProducers(store, PATHS, random.Random(0)).create("orders", ProducerRecord(7, 1))
+
+    async def busy(
+        self: MemoryStore, path: str, watch: Watch | None = None
+    ) -> tuple[bytes | None, ZnodeStat]:
+        nonlocal mark
+        if path == ROOT:
+            mark += 1
+            record = ProducerRecord(7, 1, {0: Checkpoint(0, mark)})
+            await store.set(PATHS.producer("orders"), record.to_bytes())
+        return await get(self, path, watch)
+
+    monkeypatch.setattr(MemoryStore, "get", busy)
+    await read_tree(store, ROOT, AT)
 
 
 @pytest.mark.looptime

@@ -14,7 +14,7 @@ from waltz_server.partition import mounts as mounts_module
 from waltz_server.partition.mounts import MountRegistry
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.loopback_server import LoopbackServer
-from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig
+from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
 
 ID = 7
 
@@ -81,6 +81,47 @@ async def test_safety_e8_ready_waits_for_what_an_older_instance_has_under_way() 
         await rig.turns()
         assert newer.messages() == [MountResponse(mount, MountState.READY)]  # at the mark that has it
         assert [record[8:12] for record in rig.store.log] == [n.to_bytes(4) for n in (1, ID)]
+
+
+async def test_safety_e8_a_search_of_a_lost_session_decides_nothing_in_the_next_one() -> None:
+    """It waits behind another of its client; meanwhile a second instance writes its number elsewhere."""
+    async with PartitionRig(auto_commit=False) as rig:
+        other, one = FakeClient(1, version=5), _instance(1)
+        await rig.mount(other)
+        await _mount(rig, one, 1)
+        rig.append(other, write=(5,), hwm=-1)
+        await rig.turns()
+        frame = encode_append(ReqId(ID, 3, PARTITION, 0).pack(), 0, (), (), (5,), 0, b"waits for the lock", 5)
+        first = parse_append(memoryview(frame)[FRAME_HEADER_SIZE:], 5)
+        assert first is not None
+        _send(rig, one, first)
+        _send(rig, one, _append(1, b"event", 4))
+        await rig.turns(30)
+        rig.store.lose_session("fenced by a newer session")
+        rig.store.settle(0, [wire_record(0, ReqId(ID, 4, PARTITION, 1), b"event")])
+        rig.store.open_session()
+        await rig.turns(30)
+        rig.store.commit_next()
+        await rig.turns(30)
+        numbers = [(record[8:12], record[20:24]) for record in rig.store.log]
+        assert numbers.count((ID.to_bytes(4), (1).to_bytes(4))) == 1
+        assert (Verdict.COMMITTED, 1, 0) in [(a.verdict, a.seq_num, a.number) for a in one.answered()]
+
+
+async def test_an_instance_that_lost_its_place_during_its_catch_up_is_not_answered_ready() -> None:
+    async with PartitionRig(records=20_000) as rig:
+        older = FakeClient(ID, seq_num=1 << COUNTER_BITS, version=5, buffer_bytes=1000)
+        mount = rig.req_id(older)
+        rig.partition.mount(older, mount.pack(), GENERATION, -1, 1)
+        await rig.turns(5)
+        assert not older.writable
+        assert not any(isinstance(message, MountResponse) for message in older.messages())
+        assert await _mount(rig, _instance(2), 2) is MountState.READY
+        for _ in range(200):
+            older.drain()
+            await rig.turns(5)
+        states = [m.state for m in older.messages() if isinstance(m, MountResponse) and m.req_id == mount]
+        assert states == [MountState.NOT_READY]
 
 
 async def test_safety_e8_two_contents_under_one_number_are_never_both_taken() -> None:

@@ -32,7 +32,6 @@ from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Repeated, 
 
 _REFUSALS = {
     Verdict.TOO_LARGE: Cause.TOO_LARGE,
-    Verdict.DROPPED: Cause.DROPPED,
     Verdict.REPEAT_TOO_OLD: Cause.TOO_OLD,
 }
 """Of the verdicts that end an append; those that are not named here mean: send it again."""
@@ -131,13 +130,13 @@ class SequenceWindow(AppendWindow):
     def fence(self) -> None:
         """A newer instance has begun: nothing more is sent, and what is on its way has an unknown outcome."""
         partition_id = self._req_ids.partition_id
-        self.stopped = True
+        self.stopped, self.ended_by = True, self._instance.fenced_error(partition_id)
         ended = self.monitor.close()
         for entry, _, _ in ended:
             if isinstance(entry, PendingAppend):
                 entry.failure = self._instance.fenced_error(partition_id, Outcome.UNKNOWN)
         self.deliver([Resolution(entry, Cause.FENCED, mark) for entry, _, mark in ended])
-        self.line.fail(self._instance.fenced_error(partition_id))
+        self.line.fail(self.ended_by)
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -168,15 +167,17 @@ class SequenceWindow(AppendWindow):
         )
         handle.seq_num, handle.generation, handle.header = sequence, content, request.header
         handle.data, handle.frame = request.data, frame
-        repeated = self._repeated(sequence)
-        handle.searched = repeated.searched
+        repeated = self._repeated(handle, sequence)
         self._take(handle)
         if not session.send_append(encode_repeated(frame, repeated)):
             self.deliver(self.monitor.abort(sequence))
 
-    def _repeated(self, sequence: int) -> Repeated:
+    def _repeated(self, entry: PendingAppend, sequence: int) -> Repeated:
+        """What was searched once stays so."""
         self.catch_up()
-        return Repeated(self._req_ids.generation, self._marks.searched(sequence))
+        searched = max(-1 if entry.searched is None else entry.searched, self._marks.searched(sequence))
+        entry.searched = searched
+        return Repeated(self._req_ids.generation, searched)
 
     def catch_up(self) -> None:
         """Note how far the feed has come."""
@@ -195,7 +196,7 @@ class SequenceWindow(AppendWindow):
                 over.append(entry.seq_num)
                 continue
             entry.frame, entry.tick = frame, self.tick
-            if not session.send_append(encode_repeated(frame, self._repeated(entry.seq_num))):
+            if not session.send_append(encode_repeated(frame, self._repeated(entry, entry.seq_num))):
                 return
         for sequence in over:
             self.deliver(self.monitor.abort(sequence, Cause.TOO_OLD))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
-import zlib
 from collections import deque
 
 from waltz_client.errors import UsageError
@@ -28,10 +28,11 @@ def check_sequence(sequence: int) -> int:
 
 
 def content_checksum(header: int, data: bytes) -> int:
-    """What the request id of an append with a sequence number has in the place of the generation: CRC-32 of
-    data, header and length of the data, as a signed number."""
-    crc = zlib.crc32(_HEADER_AND_LENGTH(header, len(data)), zlib.crc32(data))
-    return crc - 2**32 if crc >= 2**31 else crc
+    """What the request id of an append with a sequence number has in the place of the generation: 4 bytes of
+    BLAKE2b over header, length of the data and data. (A CRC is constant for data that end with their own.)"""
+    digest = hashlib.blake2b(_HEADER_AND_LENGTH(header, len(data)), digest_size=4)
+    digest.update(data)
+    return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 class SequenceMarks:

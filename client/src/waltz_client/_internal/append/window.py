@@ -23,6 +23,7 @@ from waltz_client._internal.append.transaction_monitor import (
 )
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client.errors import AppendError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append, frame_for_version
 from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_repeated
@@ -85,6 +86,8 @@ class AppendWindow:
         self.max_bytes = max_bytes
         self.outstanding_bytes = 0
         self.stopped = False
+        self.ended_by: AppendError | None = None
+        """Why nothing will ever be sent."""
         self.tick = 0
         self.flush_tick = 0
         self.dropped_seq_num: int | None = (

@@ -454,6 +454,8 @@ class StreamPartition:
                 raise PartitionInactiveError(self.partition_id)
             case MountState.AHEAD:
                 raise ClientAheadError(self.partition_id, self.received)
+        if self.window.ended_by is not None:
+            raise self.window.ended_by
         await self.window.line.wait(ticket)
 
     async def flush(self) -> None:

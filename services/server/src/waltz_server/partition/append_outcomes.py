@@ -48,11 +48,13 @@ def begin_search(
 ) -> None:
     """Find out whether it is in the log, once; it waits in lines meanwhile, or at the head of the queue."""
     again = item.again
-    if again is None or again.searching or again.repeated is None:
+    if again is None or again.search is not None or again.repeated is None:
         return
-    again.searching = True
+    again.search = search = object()
 
     def ended(found: Found) -> None:
+        if again.search is not search:
+            return  # the session in which it began is lost: another one may have written it since
         again.found = found
         if again.waiter is not None:
             lines.release(again.waiter)

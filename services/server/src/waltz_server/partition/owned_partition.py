@@ -427,8 +427,10 @@ class Partition:
             client.send(mount_response(client.version, marker.req_id, state))
 
     def _mounted(self, client: Client, req_id: bytes) -> None:
-        client.send(mount_response(client.version, req_id, MountState.READY))
-        client.note_mount(self.partition_id, self, req_id)
+        state = MountState.READY if self._mounts.valid(client) else MountState.NOT_READY
+        client.send(mount_response(client.version, req_id, state))
+        if state is MountState.READY:  # nobody took its place during the catch-up
+            client.note_mount(self.partition_id, self, req_id)
 
     def _open_feed(self, client: Client, req_id: bytes, position: int, mark: int) -> None:
         credit = max(mark - position, self._settings.min_fetch_size)
