@@ -5,7 +5,8 @@ python -m tests.integration.transfer_service CLIENT.yaml PARTITIONS STOP_FILE
 
 The transfers of a partition are numbered; which one a number is follows from the number. They are appended
 in batches, a batch when the one before it is in the log whole. So a batch below `last_sequence` may have
-gaps, and whoever starts sends it again. It ends when the stop file is there (0), or when a newer instance has begun (3).
+gaps, and whoever starts sends it again. It ends when the stop file is there (0), or when a newer instance has
+begun (3).
 """
 
 import asyncio

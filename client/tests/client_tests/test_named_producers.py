@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,8 +29,10 @@ from waltz_client import (
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.frames.append_batch import Answer, Verdict
 
 pytestmark = pytest.mark.looptime
+T = TypeVar("T")
 
 
 def orders(log: InProcessLog, **settings: object) -> WaltzClient:
@@ -49,7 +51,7 @@ async def crashing(log: InProcessLog) -> AsyncIterator[WaltzClient]:
         core.producer._marks.clear()
 
 
-def under_way(call: Coroutine[Any, Any, Committed]) -> asyncio.Task[Committed]:
+def under_way(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return spawn(call, "append")
 
 
@@ -170,6 +172,36 @@ async def test_safety_e8_the_older_instance_appends_nothing_once_a_newer_one_has
         read = [one.data async for one in older.feed(0, until=2)]  # it may still read
         assert read == [b"0", b"1", b"2"]
     assert numbers(log) == [0, 1, 2]
+
+
+async def test_an_append_that_waits_to_be_sent_ends_when_a_newer_instance_begins() -> None:
+    log = InProcessLog()
+    async with orders(log, maxConcurrentTransactions=1) as older:
+        log.partition(0).hold()
+        waiting = under_way(older.append_many([Append(0, b"e", sequence=n) for n in range(3)]))
+        await until(lambda: log.partition(0).waiting)
+        async with orders(log) as newer:
+            results = await waiting
+            assert [type(one) for one in results] == [ProducerFencedError] * 3
+            log.partition(0).release()
+            assert await newer.last_sequence(0) == 0
+
+
+async def test_what_is_too_old_while_the_feed_is_behind_is_sent_again() -> None:
+    """A first sending: the server's window is shorter than what the client has not received yet."""
+    log = InProcessLog()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        window = client._core.partitions.streams[0].window  # type: ignore[union-attr]
+        log.partition(0).hold()
+        pending = under_way(client.append(partition=0, data=b"1", sequence=1))
+        await until(lambda: log.partition(0).waiting)
+        entry = window.monitor.oldest
+        assert entry is not None
+        answer = Answer(Verdict.REPEAT_TOO_OLD, entry.generation, 0, 1, 5)
+        assert window.answered(answer, 0), "it is to be sent again"
+        log.partition(0).release()
+        assert await pending == Committed(0, 1)
 
 
 async def test_a_server_informs_the_older_instance_when_zookeeper_does_not() -> None:

@@ -179,6 +179,13 @@ class SequenceWindow(AppendWindow):
         entry.searched = searched
         return Repeated(self._req_ids.generation, searched)
 
+    def _searches_less(self, entry: PendingAppend) -> bool:
+        """Whether more of the log need not be searched when the append is sent again behind the next mount:
+        the feed was behind, or has gone on since."""
+        self.catch_up()
+        sequence, searched = entry.seq_num, -1 if entry.searched is None else entry.searched
+        return sequence > self._marks.last or self._marks.searched(sequence) > searched
+
     def catch_up(self) -> None:
         """Note how far the feed has come."""
         self._marks.received(self.received())
@@ -240,6 +247,8 @@ class SequenceWindow(AppendWindow):
                 partition_id=entry.partition_id, sequence=sequence, transaction_id=answer.number
             )
             self.deliver(monitor.refused(sequence, generation, Cause.ID_IN_USE))
+        elif answer.verdict is Verdict.REPEAT_TOO_OLD and self._searches_less(entry):
+            return True
         elif answer.verdict in _REFUSALS:
             self.deliver(monitor.refused(sequence, generation, _REFUSALS[answer.verdict]))
         else:
