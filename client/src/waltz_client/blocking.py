@@ -118,12 +118,17 @@ class BlockingWaltzClient:
         *,
         store: Callable[[], ZooKeeperStore] | None = None,
         observers: Sequence[ClientObserver] = (),
+        producer: str | None = None,
     ) -> Self:
         """A client to be entered with `with`. `store` (made on the client's loop) is for tests; `observers`
         are called on that loop."""
         return cls(
             lambda: WaltzClient.connect(
-                settings, callbacks, store=None if store is None else store(), observers=observers
+                settings,
+                callbacks,
+                store=None if store is None else store(),
+                observers=observers,
+                producer=producer,
             )
         )
 
@@ -179,6 +184,15 @@ class BlockingWaltzClient:
     def client_id(self) -> int:
         """See `WaltzClient.client_id`."""
         return self._open_client.client_id
+
+    @property
+    def producer_epoch(self) -> int | None:
+        """See `WaltzClient.producer_epoch`."""
+        return self._open_client.producer_epoch
+
+    def last_sequence(self, partition: int, *, deadline_seconds: float | None = None) -> int:
+        """See `WaltzClient.last_sequence`."""
+        return self._call(self._open_client.last_sequence(partition, deadline_seconds=deadline_seconds))
 
     @property
     def cluster_name(self) -> str:
@@ -246,6 +260,7 @@ class BlockingWaltzClient:
         as_of: int | None = None,
         deadline_seconds: float | None = None,
         max_attempts: int | None = None,
+        sequence: int | None = None,
     ) -> Committed:
         """See `WaltzClient.append`."""
         return self._call(
@@ -259,6 +274,7 @@ class BlockingWaltzClient:
                 as_of=as_of,
                 deadline_seconds=deadline_seconds,
                 max_attempts=max_attempts,
+                sequence=sequence,
             )
         )
 
@@ -274,6 +290,7 @@ class BlockingWaltzClient:
         append_locks: Iterable[LockId] = (),
         as_of: int | None = None,
         context: object = None,
+        sequence: int | None = None,
     ) -> PendingAppend:
         """See `WaltzClient.append_nowait`; `on_done` runs in the client's thread. Returns when it is sent."""
         client = self._open_client
@@ -289,6 +306,7 @@ class BlockingWaltzClient:
                 append_locks=append_locks,
                 as_of=as_of,
                 context=context,
+                sequence=sequence,
             )
 
         return self._call(send())

@@ -29,6 +29,7 @@ from waltz_client._internal.edge import client_errors
 from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client._internal.mock_driver import MOCK_DRIVER, MockDriver
 from waltz_client._internal.open_feed import open_feed
+from waltz_client._internal.producer_start import begin_producer
 from waltz_client._internal.transact import D, Decide
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -43,6 +44,7 @@ from waltz_client.transaction import Committed, Transacted
 from waltz_client.with_data import DataFeed, DataRangeRead
 from waltz_cluster.config.files import flatten
 from waltz_cluster.manager import ClusterManager
+from waltz_cluster.producers import check_name
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.connector import connect
@@ -77,6 +79,7 @@ class WaltzClient:
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
         observers: Sequence[ClientObserver] = (),
+        producer: str | None = None,
     ) -> None:
         """Use `connect`. `store`, `discovery`, `random`, `wall_clock` and `connector` are for
         tests and simulation. `random` must give no two clients the same numbers: their request ids start
@@ -89,6 +92,7 @@ class WaltzClient:
         self._wall_clock = wall_clock
         self._connector = connector
         self._observers = tuple(observers)
+        self._producer_name = None if producer is None else check_name(producer)
         self._stack = AsyncExitStack()
         self._closing = asyncio.Lock()
         self._core: ClientCore | None = None
@@ -105,10 +109,13 @@ class WaltzClient:
         discovery: Discovery | None = None,
         random: Random | None = None,
         observers: Sequence[ClientObserver] = (),
+        producer: str | None = None,
     ) -> Self:
         """A client to be entered with `async with`; `settings` is a ClientSettings, a mapping or the path
         of a file. A mapping may hold a log for tests as `client.mockDriver` (see `waltz_client.testing`)
         and nothing else then. `observers` are informed of what happens inside (`waltz_client.observer`).
+        `producer` is a name under which appends are written once, over restarts of the application too: each
+        has a sequence number then (see `append`).
 
         Entering reaches ZooKeeper, or with `servers` one of these, and takes a client id; servers are
         connected to when needed. Errors, each one line: ConfigError (settings), TlsSettingsError (key files),
@@ -127,6 +134,7 @@ class WaltzClient:
                     random=driver.random if random is None else random,
                     connector=driver.connect,
                     observers=observers,
+                    producer=producer,
                 )
         return cls(
             ClientSettings.load(settings),
@@ -135,6 +143,7 @@ class WaltzClient:
             discovery=discovery,
             random=random,
             observers=observers,
+            producer=producer,
         )
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -168,16 +177,20 @@ class WaltzClient:
             discovery = self._discovery
             if discovery is None:
                 discovery = await self._discover(stack, link_settings)
-            client_id = await discovery.new_client_id()
+            name = self._producer_name
+            producer = None
+            if name is not None:
+                producer = await begin_producer(name, settings, discovery, link_settings, self._random)
             core = ClientCore(
                 settings,
                 discovery,
-                client_id,
+                await discovery.new_client_id() if producer is None else producer.client_id,
                 self._callbacks,
                 link_settings,
                 self._random,
                 self._wall_clock,
                 self._observers,
+                producer,
             )
             stack.push_async_callback(core.close)
             core.start()
@@ -253,6 +266,12 @@ class WaltzClient:
         return self._open.client_id
 
     @property
+    def producer_epoch(self) -> int | None:
+        """The number of this instance of the named producer, 1 for the first one; None without a name."""
+        producer = self._open.producer
+        return None if producer is None else producer.epoch
+
+    @property
     def cluster_name(self) -> str:
         """Name of the cluster."""
         return self._open.cluster_name
@@ -311,6 +330,22 @@ class WaltzClient:
         data = await self._open.partitions.get_data(partition, transaction_id, deadline_seconds)
         return data if serializer is None else value_of(data, serializer, partition, transaction_id)
 
+    async def last_sequence(self, partition: int, *, deadline_seconds: float | None = None) -> int:
+        """The highest sequence number of the named producer in a partition, -1 when there is none: of all
+        that its instances had under way when this one mounted it, and of what came since.
+
+        The first call reads request ids from the last checkpoint on (`client.producerCheckpointInterval`),
+        which takes as long as the log has grown since. A lower number is not in the log if its append failed
+        and was not repeated. RequestDeadlineError (with how far it got), UsageError without a name.
+        """
+        core = self._open
+        if core.producer is None:
+            raise UsageError(
+                "only a named producer has sequence numbers: WaltzClient.connect(..., producer=name)"
+            )
+        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        return await core.partitions.last_sequence(core.producer, partition, seconds)
+
     # -- appends ---------------------------------------------------------------------------------------------
 
     async def append(
@@ -325,8 +360,15 @@ class WaltzClient:
         as_of: int | None = None,
         deadline_seconds: float | None = None,
         max_attempts: int | None = None,
+        sequence: int | None = None,
     ) -> Committed:
         """Append one transaction and wait until it is committed.
+
+        `sequence`: of a client that was opened with the name of a producer, and only then, the number of
+        this append in its partition, 0 to 2^31 - 1. Under one number there is one transaction, whichever
+        instance of the producer sends it and how often: the same header and data are answered with the id
+        that they have. Locks are checked only if it is not in the log yet. So after any error or crash but
+        SequenceInUseError the call may be repeated as it was.
 
         Write and read locks are checked against `as_of`, the id of the last transaction the caller's decision
         has taken into account (None: everything this client has received, or applied through its callbacks).
@@ -340,11 +382,12 @@ class WaltzClient:
         `as_of`), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
         sent, but the deadline came first. TransactionTooLargeError, PartitionNotFoundError,
         PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
-        it leaves the outcome unknown.
+        it leaves the outcome unknown. Of a named producer also SequenceInUseError, ProducerFencedError (a
+        newer instance has begun) and SequenceUnsupportedError.
         """
         core = self._entered
         request = append_request(
-            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
+            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of, sequence
         )
         with core.life.append_call():
             return await core.appender.append(request, deadline_seconds, max_attempts)
@@ -361,6 +404,7 @@ class WaltzClient:
         append_locks: Iterable[LockId] = (),
         as_of: int | None = None,
         context: object = None,
+        sequence: int | None = None,
     ) -> PendingAppend:
         """Send one append now, without a task or a future; `on_done(pending)` is called on the loop with
         its outcome.
@@ -373,7 +417,7 @@ class WaltzClient:
         """
         core = self._entered
         request = append_request(
-            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
+            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of, sequence
         )
         core.life.check_not_closing()
         return core.appender.append_nowait(request, context, on_done)
@@ -527,6 +571,7 @@ class WaltzClient:
         An error of the first attempt goes to `on_exception` and is raised here.
         """
         core = self._open
+        _check_unnumbered(core)
         with core.life.append_call():
             await core.submissions.submit(context)
 
@@ -566,6 +611,7 @@ class WaltzClient:
             deadline_seconds = self._settings.append_deadline_ms / 1000
         core = self._open
         core.partitions.check(partition)
+        _check_unnumbered(core)
         with core.life.append_call():
             return await core.submissions.transact(partition, decide, deadline_seconds)
 
@@ -597,3 +643,10 @@ class WaltzClient:
     def endpoint_of(self, partition: int) -> Endpoint | None:
         """The server that owns a partition, as far as known."""
         return self._open.partitions.endpoints.get(partition)
+
+
+def _check_unnumbered(core: ClientCore) -> None:
+    if core.producer is not None:
+        raise UsageError(
+            "a named producer appends with sequence numbers: use append, or a client without a name here"
+        )

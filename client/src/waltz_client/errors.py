@@ -256,6 +256,66 @@ class RepeatTooOldError(OutcomeUnknownError):
     (`server.repeatWindow`): it was not taken as a new one. Read from where you were and compare."""
 
 
+class SequenceInUseError(AppendError):
+    """Another content has this sequence number of the named producer: what was given is not in the log and
+    never will be under it. `transaction_id` has the number; None when an append of this very client has it
+    and is on its way."""
+
+    def __init__(self, *, partition_id: int, sequence: int, transaction_id: int | None) -> None:
+        who = (
+            "an append of this client, with other content, that is on its way"
+            if transaction_id is None
+            else f"transaction {transaction_id}, which has other content"
+        )
+        super().__init__(
+            f"append to partition {partition_id} was refused: the sequence number {sequence} is that of {who}",
+            partition_id=partition_id,
+        )
+        self.sequence = sequence
+        self.transaction_id = transaction_id
+
+
+class SequenceUnsupportedError(AppendError):
+    """The partition's server speaks no version in which it could look for a sequence number (release
+    0.13.2): nothing was sent. A server of this release can take it."""
+
+    retriable = True
+
+    def __init__(self, *, partition_id: int, version: int) -> None:
+        super().__init__(
+            f"append to partition {partition_id} was not sent: its server speaks version {version}, and sequence numbers "
+            "need version 5 (this release, with server.maxProtocolVersion 5)",
+            partition_id=partition_id,
+        )
+
+
+class ProducerFencedError(AppendError):
+    """A newer instance of the named producer has begun (or the producer was deleted): this one appends
+    nothing more. `outcome` is unknown for an append that was under way. End this instance; the newer one
+    knows, or learns, what is in the log."""
+
+    def __init__(
+        self,
+        *,
+        partition_id: int,
+        producer: str,
+        epoch: int,
+        newer_epoch: int | None,
+        outcome: Outcome = Outcome.FAILED,
+    ) -> None:
+        newer = "" if newer_epoch is None else f" of epoch {newer_epoch}"
+        what = "was not sent" if outcome is Outcome.FAILED else "has no known outcome"
+        super().__init__(
+            f"append to partition {partition_id} {what}: the producer {producer} has a newer instance{newer}, this one has "
+            f"epoch {epoch}; end it",
+            partition_id=partition_id,
+        )
+        self.outcome = outcome
+        self.producer = producer
+        self.epoch = epoch
+        self.newer_epoch = newer_epoch
+
+
 class NotAppliedError(AppendError):
     """Committed, but the end came before this client's callbacks had applied it (the deadline, a callback
     that stopped the partition, a close). It is in the log: do not append it again."""
@@ -304,8 +364,11 @@ __all__ = [
     "PartitionNotFoundError",
     "PartitionUnavailableError",
     "PayloadError",
+    "ProducerFencedError",
     "RepeatTooOldError",
     "RequestDeadlineError",
+    "SequenceInUseError",
+    "SequenceUnsupportedError",
     "ServerOverloadedError",
     "ServerRequestError",
     "StopApplyingError",

@@ -97,6 +97,9 @@ class ClientSettings(ZooKeeperSettings):
     answered_appends: bool = Field(default=False, alias="client.answeredAppends")
     """Whether version 5 is offered for appends too: the server answers each, and what a broken connection or
     a moved partition interrupts is sent again. Without it reads alone use version 5."""
+    producer_checkpoint_ms: int = Field(default=10_000, alias="client.producerCheckpointInterval", gt=0)
+    """How often a named producer writes to ZooKeeper how far it has searched the log, if it has got further:
+    the next instance reads the request ids from there on."""
     max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
     """Largest payload sent."""
     max_locks: int = Field(default=MAX_LOCKS, alias="client.maxLocksPerAppend", ge=1)

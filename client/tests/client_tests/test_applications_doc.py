@@ -119,3 +119,10 @@ async def test_the_watched_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_test() -> None:
     await _names("test_a_transfer")["test_a_transfer"]()
+
+
+async def test_each_event_once() -> None:
+    names, log, events = _names("write_down"), InProcessLog(), [b"a", b"b", b"c"]
+    for count in (2, 2, 3):
+        await names["write_down"]({"client.mockDriver": log}, events[:count])
+    assert [one.data for one in log.partition(0).transactions] == events

@@ -70,6 +70,8 @@ class StaticDiscovery:
         self._cluster = cluster
         self._client_ids = client_ids
 
+    producers = None
+
     async def new_client_id(self) -> int:
         return next(self._client_ids)
 

@@ -53,6 +53,8 @@ class StaticDiscovery:
         self._last_id = 0
         self.cluster_params = Params()
 
+    producers = None
+
     async def new_client_id(self) -> int:
         self._last_id += 1
         return self._last_id

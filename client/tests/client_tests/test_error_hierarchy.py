@@ -184,6 +184,8 @@ class Failing:
         self._error = error
         self.cluster_params = ClusterParams("c", 1)
 
+    producers = None
+
     async def new_client_id(self) -> int:
         raise self._error
 

@@ -23,6 +23,8 @@ from waltz_testkit.loopback_server import LoopbackServer
 class OneId(StaticDiscovery):
     """Gives every client the same id."""
 
+    producers = None
+
     async def new_client_id(self) -> int:
         return 7
 

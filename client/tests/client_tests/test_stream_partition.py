@@ -78,7 +78,7 @@ class Session:
             self.appends.append(frame)
         return not self.closed
 
-    def send_mount(self, req_id: ReqId, mark: int) -> bool:
+    def send_mount(self, req_id: ReqId, mark: int, epoch: int = 0) -> bool:
         self.mounts.append((req_id, mark))
         return True
 

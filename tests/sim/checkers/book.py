@@ -36,7 +36,7 @@ class CommitBook:
         self._now = now
         self._rises: dict[int, list[tuple[float, int]]] = {}
         self._pages: dict[int, dict[int, Page]] = {}
-        self._by_req_id: dict[ReqIdFields, int] = {}
+        self._by_req_id: dict[tuple[int, int, int], int] = {}
         self._by_uid: dict[int, tuple[int, int]] = {}
         self._marks: dict[int, int] = {}
         self._early: dict[tuple[int, int], list[tuple[bytes, str]]] = {}
@@ -87,7 +87,8 @@ class CommitBook:
             return
         pages[transaction_id] = Page(req_id, header, data, by)
         self.raise_mark(partition, transaction_id)
-        other = self._by_req_id.setdefault(req_id, transaction_id)
+        client_id, _, partition_id, number = req_id  # whatever its generation, or its content (rule E8)
+        other = self._by_req_id.setdefault((client_id, partition_id, number), transaction_id)
         if other != transaction_id:
             self._report(
                 Violation(

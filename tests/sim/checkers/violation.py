@@ -23,7 +23,8 @@ GRAVITY: dict[str, tuple[str, ...]] = {
     "lost": ("lost", "acknowledged", "node_kept", "disk", "journal", "witness", "database"),
     "diverged": (
         *("fork", "replicas", "checksum", "bytes", "dense", "foreign", "duplicate", "duplicate_req_id"),
-        *("failed_committed", "failed_on_replica", "ownership", "directory_shared", "fence", "carried_mark"),
+        *("producer", "failed_committed", "failed_on_replica", "ownership", "directory_shared", "fence"),
+        "carried_mark",
     ),
     "isolation and order": (
         *("serializable", "lost_update", "linearizable", "bank", "registers", "counters", "duty"),

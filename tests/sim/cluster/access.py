@@ -68,7 +68,8 @@ class ClusterAccess(Protocol):
 
         `name` names its random stream (call again with the same name after a restart: it gets a new
         stream). The protocol version is drawn, from `least_version` on (read locks need 1, append locks 2).
-        Overrides are field names of ClientSettings (`append_deadline_ms=5_000`).
+        Overrides are field names of ClientSettings (`append_deadline_ms=5_000`). `producer=` names one; its
+        client speaks the newest version.
         """
         ...
 

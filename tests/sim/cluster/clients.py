@@ -34,8 +34,9 @@ class SimClient(WaltzClient):
         session_timeout_seconds: float,
         rng: random.Random,
         versions: tuple[int, ...],
+        producer: str | None = None,
     ) -> None:
-        super().__init__(settings, callbacks, random=rng, wall_clock=_wall_clock)
+        super().__init__(settings, callbacks, random=rng, wall_clock=_wall_clock, producer=producer)
         self._zookeeper = zookeeper
         self._session_timeout_seconds = session_timeout_seconds
         self._versions = versions
@@ -98,9 +99,13 @@ class Access:
         number = next(self._numbers)
         rng = self._loop.rng(f"client {name}/{number}")
         versions = self._versions(self._loop.rng(f"versions {name}/{number}"), least_version)
+        producer = setting_overrides.pop("producer", None)
+        if producer is not None:
+            versions = NEWEST_VERSIONS  # an older release knows no producers
+        by_servers = versions == NEWEST_VERSIONS and producer is None
         settings = ClientSettings.from_mapping(
             {
-                **self._way_to_the_cluster(self._loop.rng(f"servers {name}/{number}"), versions),
+                **self._way_to_the_cluster(self._loop.rng(f"servers {name}/{number}"), by_servers),
                 "client.ssl.enabled": False,
                 **dict(self._shape.client_keys),
             }
@@ -108,12 +113,18 @@ class Access:
         self._counts[f"clients of version {versions[-1]}"] += 1
         self._counts["clients that were given servers"] += bool(settings.servers)
         return SimClient(
-            settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, versions
+            settings,
+            callbacks,
+            self._zookeeper,
+            self._shape.session_timeout_seconds,
+            rng,
+            versions,
+            None if producer is None else str(producer),
         )
 
-    def _way_to_the_cluster(self, rng: random.Random, versions: tuple[int, ...]) -> dict[str, object]:
-        """ZooKeeper, or some of the servers."""
-        if versions == NEWEST_VERSIONS and rng.random() < self._shape.directory_clients:
+    def _way_to_the_cluster(self, rng: random.Random, by_servers: bool) -> dict[str, object]:
+        """ZooKeeper, or some of the servers, where they can be enough."""
+        if by_servers and rng.random() < self._shape.directory_clients:
             names = self._shape.server_names()
             given = rng.sample(names, rng.randint(1, len(names)))
             return {"servers": [f"{name}:{SERVER_PORT}" for name in given]}

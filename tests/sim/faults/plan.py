@@ -20,6 +20,7 @@ from tests.sim.cluster.shape import Shape
 ZOOKEEPER = "zookeeper"
 ADMIN = "admin"
 DENSE = "dense"
+PRODUCERS = "producers"
 """The profile with the kinds of faults of the default one, and a crowd of writers (`workloads.crowd`)."""
 JOURNAL = "journal"
 """The profile with the kinds of faults of the default one, and storage nodes with a journal in most of their
@@ -151,6 +152,7 @@ def _starting(*starts: str) -> tuple[str, ...]:
 PROFILES: Mapping[str, Sequence[str]] = {
     "default": (*KINDS, *OWN_STREAM),
     DENSE: (*KINDS, *OWN_STREAM),
+    PRODUCERS: (*KINDS, *OWN_STREAM),
     JOURNAL: (*KINDS, *OWN_STREAM, *JOURNAL_KINDS),
     DETECTOR: (
         *DETECTOR_KINDS,
@@ -191,7 +193,7 @@ PROFILES: Mapping[str, Sequence[str]] = {
 }
 
 
-WITH_OWN_STREAMS = frozenset({"default", DENSE, JOURNAL})
+WITH_OWN_STREAMS = frozenset({"default", DENSE, PRODUCERS, JOURNAL})
 """Profiles whose plan has both kinds; the others draw all of theirs together."""
 
 

@@ -8,6 +8,7 @@ from tests.sim.mutants.in_client import CLIENT_MUTANTS
 from tests.sim.mutants.in_detector import DETECTOR_MUTANTS
 from tests.sim.mutants.in_directory import DIRECTORY_MUTANTS
 from tests.sim.mutants.in_journal import JOURNAL_MUTANTS
+from tests.sim.mutants.in_producers import PRODUCER_MUTANTS
 from tests.sim.mutants.in_server import SERVER_MUTANTS
 from tests.sim.mutants.in_storage import STORAGE_MUTANTS
 from tests.sim.mutants.in_store import STORE_MUTANTS
@@ -23,5 +24,6 @@ MUTANTS: Mapping[str, Mutant] = {
         *DETECTOR_MUTANTS,
         *CLIENT_MUTANTS,
         *DIRECTORY_MUTANTS,
+        *PRODUCER_MUTANTS,
     )
 }

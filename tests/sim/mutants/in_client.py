@@ -180,7 +180,7 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/appender.py",
-                "            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):\n                raise outcome\n",
+                "            if isinstance(outcome, _FINAL):\n                raise outcome\n",
                 "            if isinstance(outcome, LockConflictError):\n                raise outcome\n"
                 "            if isinstance(outcome, OutcomeUnknownError):\n"
                 "                if attempts > 2:\n                    raise outcome\n"

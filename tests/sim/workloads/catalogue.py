@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.sim.cluster.access import Workload
-from tests.sim.faults.plan import DENSE
+from tests.sim.faults.plan import DENSE, PRODUCERS
 from tests.sim.workloads.bank import Bank
 from tests.sim.workloads.blind import Blind
 from tests.sim.workloads.closing import Closing
@@ -16,6 +16,7 @@ from tests.sim.workloads.crowd import Crowd
 from tests.sim.workloads.databases import Databases
 from tests.sim.workloads.duty import Duty
 from tests.sim.workloads.feeds import Feeds
+from tests.sim.workloads.producers import Producers
 from tests.sim.workloads.registers import Registers
 
 
@@ -53,6 +54,11 @@ def choose_dense(partitions: int, rng: random.Random) -> list[Workload]:
     return [*choose(partitions, rng), Crowd()]
 
 
+def choose_producers(partitions: int, rng: random.Random) -> list[Workload]:
+    """The same, and a named producer."""
+    return [*choose(partitions, rng), Producers()]
+
+
 def chooser(profile: str) -> Callable[[int, random.Random], list[Workload]]:
     """Who uses the cluster in the seeds of a profile."""
-    return choose_dense if profile == DENSE else choose
+    return {DENSE: choose_dense, PRODUCERS: choose_producers}.get(profile, choose)

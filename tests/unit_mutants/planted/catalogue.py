@@ -14,6 +14,7 @@ from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
+from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
@@ -36,6 +37,7 @@ ALL_BUGS = (
     *ANSWER_BUGS,
     *BLOCK_BUGS,
     *CLUSTER_BUGS,
+    *PRODUCER_BUGS,
     *PEER_BUGS,
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,

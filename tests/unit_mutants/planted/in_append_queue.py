@@ -19,8 +19,8 @@ APPEND_BUGS = (
         "copy_of_a_pending_append_is_one_of_its_own",
         "E6",
         "append_outcomes.py",
-        "        first = index.get(append.req_id)\n        if first is None:\n",
-        "        first = index.get(append.req_id)\n        if first is None or first is not None:\n",
+        "        first = index.get(identity_of(append.req_id))\n        if first is None:\n",
+        "        first = index.get(identity_of(append.req_id))\n        if first is None or first is not None:\n",
         "An append that is sent again while its first copy is in flight is in the log twice.",
     ),
     _bug(

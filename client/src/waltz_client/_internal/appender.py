@@ -12,6 +12,7 @@ from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.producer import Producer
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client.errors import (
     AppendError,
@@ -21,8 +22,11 @@ from waltz_client.errors import (
     LockConflictError,
     OutcomeUnknownError,
     PartitionUnavailableError,
+    ProducerFencedError,
     RequestDeadlineError,
+    SequenceInUseError,
     ServerOverloadedError,
+    UsageError,
     ViewAheadError,
     WaltzClientError,
     WindowFullError,
@@ -33,6 +37,8 @@ from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.locks import LockId
 
 YIELD_EVERY = 256
+_FINAL = (LockConflictError, OutcomeUnknownError, SequenceInUseError, ProducerFencedError)
+"""No other attempt can help."""
 
 
 class Append(NamedTuple):
@@ -47,6 +53,7 @@ class Append(NamedTuple):
     as_of: int | None = None
     context: object = None
     """Anything; handed back with the result."""
+    sequence: int | None = None
 
 
 class Appender:
@@ -59,12 +66,29 @@ class Appender:
         life: ClientLife,
         random: Random,
         observers: Observers | None = None,
+        producer: Producer | None = None,
     ) -> None:
         self._observers = observers
+        self._producer = producer
         self._settings = settings
         self._partitions = partitions
         self._life = life
         self._random = random
+
+    def _use(self, request: AppendRequest) -> StreamPartition:
+        """Its partition, taking part in it; what no append of this client can be is refused."""
+        producer = self._producer
+        if producer is not None:
+            if request.sequence is None:
+                raise UsageError(
+                    f"every append of the producer {producer.name} has a sequence number: append(..., sequence=n)"
+                )
+            producer.check(request.partition_id)
+        elif request.sequence is not None:
+            raise UsageError(
+                "a sequence number needs the name of a producer: WaltzClient.connect(..., producer=name)"
+            )
+        return self._partitions.use(request.partition_id)
 
     # -- one -------------------------------------------------------------------------------------------------
 
@@ -90,7 +114,7 @@ class Appender:
                     as_of=view,
                     high_water_mark=outcome.conflicting_high_water_mark,
                 ) from outcome
-            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):
+            if isinstance(outcome, _FINAL):
                 raise outcome
             if attempts == limit:
                 raise AttemptsExhaustedError(
@@ -126,7 +150,7 @@ class Appender:
         """Outcome of one sending and the view it was sent with."""
         loop = asyncio.get_running_loop()
         called_at = loop.time()
-        partition = self._partitions.use(request.partition_id)
+        partition = self._use(request)
         if request.as_of is not None and request.as_of > self._partitions.known_mark(partition):
             await self._check_view(partition, request.as_of, deadline, seconds)
         if not partition.may_send:
@@ -206,7 +230,7 @@ class Appender:
     ) -> PendingAppend:
         """See `WaltzClient.append_nowait`."""
         partition_id, as_of = request.partition_id, request.as_of
-        partition = self._partitions.use(partition_id)
+        partition = self._use(request)
         if as_of is not None and as_of > (known := self._partitions.known_mark(partition)):
             raise ViewAheadError(
                 partition_id=partition_id,
@@ -265,8 +289,9 @@ class Appender:
                     append.read_locks,
                     append.append_locks,
                     append.as_of,
+                    append.sequence,
                 )
-                partition = partitions.use(append.partition)
+                partition = self._use(request)
                 if request.as_of is not None and request.as_of > partitions.known_mark(partition):
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.may_send:

@@ -19,6 +19,7 @@ from waltz_client._internal.life import ClientLife
 from waltz_client._internal.link import LinkSettings
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.producer import Producer
 from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.links import StreamLinks
@@ -45,8 +46,10 @@ class ClientCore:
         random: Random,
         wall_clock: Callable[[], float] = time.time,
         observers: Sequence[ClientObserver] = (),
+        producer: Producer | None = None,
     ) -> None:
         self.client_id = client_id
+        self.producer = producer
         self.cluster_name = discovery.cluster_params.name
         self.cluster_key = discovery.cluster_params.key if isinstance(discovery, DirectoryDiscovery) else None
         self.drains = 0
@@ -57,7 +60,9 @@ class ClientCore:
         watchers = Observers.of(observers)
         req_ids = ReqIdSources(client_id, random)
         stream_settings = (
-            link_settings if settings.answered_appends else link_settings.limited(NEWEST_OF_0_13_2)
+            link_settings
+            if settings.answered_appends or producer is not None
+            else link_settings.limited(NEWEST_OF_0_13_2)
         )
         links = StreamLinks(stream_settings, life.spawn, random, watchers)
         self.rpc = RpcClient(
@@ -74,8 +79,9 @@ class ClientCore:
             random,
             watchers,
             on_stopped_applier=self._applier_stopped,
+            producer=producer,
         )
-        self.appender = Appender(settings, self.partitions, life, random, watchers)
+        self.appender = Appender(settings, self.partitions, life, random, watchers, producer)
         self.submissions = Submissions(settings, self.partitions, life, random, wall_clock, watchers)
 
     @property
@@ -90,6 +96,8 @@ class ClientCore:
         self.submissions.start()
         self._remove_listener = self._discovery.add_endpoints_listener(self.partitions.follow)
         self.partitions.start()
+        if self.producer is not None:
+            self.producer.start(self.life.spawn, self.partitions.note_marks, self.partitions.fence)
 
     async def drain(self, seconds: float) -> bool:
         """Take no new appends, and let those under way end, for at most so long. Whether they all have; False
@@ -128,6 +136,8 @@ class ClientCore:
             await self.submissions.close()
         finally:
             await self.life.cancel_tasks()
+            if self.producer is not None:
+                await self.producer.close()
 
     def _applier_stopped(self, applier: Applier) -> None:
         self.submissions.report_committed(applier)

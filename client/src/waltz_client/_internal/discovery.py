@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from waltz_cluster.producers import ProducerRegistry
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 
@@ -28,6 +29,11 @@ class Discovery(Protocol):
     @property
     def cluster_params(self) -> ClusterInfo:
         """Name and number of partitions."""
+        ...
+
+    @property
+    def producers(self) -> ProducerRegistry | None:
+        """The named producers of the cluster; None where these cannot be reached."""
         ...
 
     async def new_client_id(self) -> int:

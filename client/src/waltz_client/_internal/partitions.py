@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from waltz_client._internal.append.sequence_window import SequenceWindow
 from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.applier import Applier
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
+from waltz_client._internal.producer import Producer
 from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.links import StreamLinks
@@ -25,9 +27,11 @@ from waltz_client.errors import (
     ClientClosedError,
     PartitionInactiveError,
     PartitionNotFoundError,
+    RequestDeadlineError,
     TransactionNotFoundError,
     UsageError,
     ViewAheadError,
+    WaltzClientError,
 )
 from waltz_client.observer import PartitionStatus
 from waltz_client.settings import ClientSettings
@@ -60,6 +64,7 @@ class Partitions:
         random: Random,
         observers: Observers | None,
         on_stopped_applier: Callable[[Applier], None],
+        producer: Producer | None = None,
     ) -> None:
         """`callbacks`: each partition is applied through them; `on_stopped_applier` is called when a
         partition is no longer applied."""
@@ -77,6 +82,7 @@ class Partitions:
         self._random = random
         self._observers = observers
         self._on_stopped_applier = on_stopped_applier
+        self._producer = producer
         self._applier_tasks: dict[int, asyncio.Task[None]] = {}
         self._chosen: set[int] = set()
         self._choosing = asyncio.Lock()
@@ -211,15 +217,55 @@ class Partitions:
         return partition
 
     def _new_stream(self, partition_id: int) -> StreamPartition:
-        settings, req_ids = self._settings, self._req_ids.of(partition_id)
-        window = AppendWindow(
-            req_ids,
-            settings.max_concurrent_transactions,
-            settings.max_concurrent_bytes,
-            self.need_ticks,
-            self._observers,
-        )
-        return StreamPartition(req_ids, self, window, self._random, self._observers)
+        settings, req_ids, observers = self._settings, self._req_ids.of(partition_id), self._observers
+        most, most_bytes = settings.max_concurrent_transactions, settings.max_concurrent_bytes
+        if self._producer is None:
+            window = AppendWindow(req_ids, most, most_bytes, self.need_ticks, observers)
+            return StreamPartition(req_ids, self, window, self._random, observers)
+        numbered = SequenceWindow(req_ids, most, most_bytes, self.need_ticks, observers, self._producer)
+        stream = StreamPartition(req_ids, self, numbered, self._random, observers)
+        numbered.received = lambda: stream.received
+        return stream
+
+    def _numbered(self) -> list[SequenceWindow]:
+        windows = [stream.window for stream in self.streams.values()]
+        return [window for window in windows if isinstance(window, SequenceWindow)]
+
+    def note_marks(self) -> None:
+        """Of a named producer: how far each partition was received."""
+        for window in self._numbered():
+            window.catch_up()
+
+    def fence(self) -> None:
+        """Of a named producer: a newer instance has begun."""
+        for window in self._numbered():
+            window.fence()
+
+    async def last_sequence(self, producer: Producer, partition_id: int, deadline_seconds: float) -> int:
+        """See `WaltzClient.last_sequence`."""
+        partition = self.use(partition_id)
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await partition.wait_mounted()
+        except TimeoutError:
+            raise RequestDeadlineError(
+                f"the last sequence number of producer {producer.name} in partition {partition_id} was not found within "
+                f"{deadline_seconds:g} s: its log was read up to transaction {max(partition.received, -1)}, "
+                f"{self.why_unavailable(partition_id)}"
+            ) from None
+        return producer.marks_of(partition_id).last
+
+    async def all_marks(self, deadline_seconds: float) -> list[int]:
+        """The high-water mark of each partition now; -1 where nobody answers in time."""
+
+        async def mark(partition_id: int) -> int:
+            try:
+                return await self.server_high_water_mark(partition_id, deadline_seconds)
+            except WaltzClientError as error:
+                log.warning("partition %d: its high-water mark is not known: %s", partition_id, error)
+                return -1
+
+        return await asyncio.gather(*(mark(partition_id) for partition_id in range(self.count)))
 
     def _apply(self, partition: StreamPartition, callbacks: WaltzClientCallbacks) -> None:
         partition_id = partition.partition_id
@@ -340,7 +386,9 @@ class Partitions:
 
     async def start_mark(self, partition_id: int) -> int:
         """Where the first mount begins: the end of the log, or beyond it what the application says it has
-        applied."""
+        applied. Of a named producer: where its numbers are known up to."""
+        if self._producer is not None:
+            return self._producer.marks_of(partition_id).mark
         applier = self.appliers.get(partition_id)
         applied = -1 if applier is None else await applier.initial_mark()
         mark = await self.server_high_water_mark(partition_id, START_MARK_DEADLINE_SECONDS)

@@ -74,7 +74,13 @@ class LogConnection:
             return
         message = CLIENT.decode(body, channel.version)
         match message:
-            case m.MountRequest() | m.FeedRequest() | m.FlushRequest() | m.UnmountRequest():
+            case (
+                m.MountRequest()
+                | m.ProducerMountRequest()
+                | m.FeedRequest()
+                | m.FlushRequest()
+                | m.UnmountRequest()
+            ):
                 self._stream(message)
             case m.BlockFeedRequest() | m.BlockCredit() | m.BlockFeedEnd():
                 self._blocks(message)
@@ -96,12 +102,15 @@ class LogConnection:
         else:
             answer(self, append.req_id, Verdict.NOT_SERVED)
 
-    def _stream(self, message: m.MountRequest | m.FeedRequest | m.FlushRequest | m.UnmountRequest) -> None:
+    def _stream(
+        self,
+        message: m.MountRequest | m.ProducerMountRequest | m.FeedRequest | m.FlushRequest | m.UnmountRequest,
+    ) -> None:
         partition = self._partition_of(message.req_id.partition_id)
         match message:
-            case m.MountRequest() if partition is None:
+            case m.MountRequest() | m.ProducerMountRequest() if partition is None:
                 self.send(m.MountResponse(message.req_id, m.MountState.NOT_READY))
-            case m.MountRequest() if partition is not None:
+            case m.MountRequest() | m.ProducerMountRequest() if partition is not None:
                 if self.seq_num is None:
                     self.seq_num = message.connection_seq_num
                 partition.mount_received(self, message)

@@ -13,6 +13,7 @@ from waltz_client.testing.connection import LogConnection
 from waltz_client.testing.home import Home, on_the_loop
 from waltz_client.testing.locks import SERVER_LOCK_TABLE_SIZE
 from waltz_client.testing.partition import LogPartition
+from waltz_client.testing.producers import LogProducers
 from waltz_client.testing.transport import MemoryTransport
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.tls import ClientTls
@@ -71,6 +72,7 @@ class InProcessLog:
         self._listeners: dict[object, EndpointsListener] = {}
         self._connections: dict[LogConnection, None] = {}
         self._last_client_id = 0
+        self._producers = LogProducers()
         self._reachable = True
         self._newest_version = NEWEST_CLIENT_VERSION
 
@@ -132,6 +134,11 @@ class InProcessLog:
     def cluster_params(self) -> _Cluster:
         """Name and number of partitions."""
         return self._cluster
+
+    @property
+    def producers(self) -> LogProducers:
+        """The named producers."""
+        return self._producers
 
     async def new_client_id(self) -> int:
         """1, 2, ..."""

@@ -73,6 +73,7 @@ class LogPartition:
         self._feeds = Feeds()
         self._block_feeds = BlockFeeds(self._read_fails)
         self._mounts: dict[int, tuple[int, int, ClientConnection]] = {}
+        self._epochs: dict[int, int] = {}  # of named producers
         self._queue: deque[_Waiting | Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._held = False
@@ -199,10 +200,23 @@ class LogPartition:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def mount_received(self, connection: ClientConnection, request: m.MountRequest) -> None:
-        """The newest connection of a client may append; answered when everything before it is decided."""
+    def mount_received(
+        self, connection: ClientConnection, request: m.MountRequest | m.ProducerMountRequest
+    ) -> None:
+        """The newest connection of a client, or of the newest instance of a named producer, may append;
+        answered when everything before it is decided."""
         req_id = request.req_id
         offer = (req_id.generation, connection.seq_num or 0, connection)
+        if isinstance(request, m.ProducerMountRequest):
+            newest = self._epochs.get(req_id.client_id, 0)
+            if request.epoch < newest:
+                connection.send(m.MountResponse(req_id, m.MountState.FENCED))
+                return
+            if request.epoch > newest:
+                self._epochs[req_id.client_id] = request.epoch
+                older = self._mounts.pop(req_id.client_id, None)
+                if older is not None and older[2] is not connection:
+                    self.unmounted(older[2])
         current = self._mounts.get(req_id.client_id)
         if current is None or current[2] is connection or offer[:2] > current[:2]:
             self._mounts[req_id.client_id] = offer
@@ -211,7 +225,7 @@ class LogPartition:
             return
         self._enqueue(lambda: self._mount(connection, request))
 
-    def _mount(self, connection: ClientConnection, request: m.MountRequest) -> None:
+    def _mount(self, connection: ClientConnection, request: m.MountRequest | m.ProducerMountRequest) -> None:
         req_id, position = request.req_id, request.client_high_water_mark
         gap = self.high_water_mark - position
         if gap < 0:
@@ -354,9 +368,14 @@ class LogPartition:
         generation = append.generation
         if repeated is not None:
             generation = repeated.generation
-            there = self._find(req_id, append, repeated.searched)
+            there = self._find(req_id, repeated.searched)
             if there is not None:
-                self._say_committed(connection, append.req_id, there)
+                one = self._log[there - self._first_id]
+                same = one.data == append.tail[8:-4] and one.header == _header(append)
+                if same:
+                    self._say_committed(connection, append.req_id, there)
+                else:
+                    answer(connection, append.req_id, Verdict.REQUEST_ID_IN_USE, there)
                 return
         fate = self._fates.popleft() if self._fates else None
         if fate is None and self._failing_rate and self._random.random() < self._failing_rate:
@@ -372,9 +391,8 @@ class LogPartition:
             if not answer(connection, append.req_id, Verdict.DROPPED):
                 connection.send(m.FlushResponse(req_id, self.high_water_mark))
         elif generation == self.generation:
-            header = int.from_bytes(append.tail[:4], "big", signed=True)
             locks = append.write_locks, append.append_locks
-            transaction_id = self._commit(req_id, header, append.tail[8:-4], *locks)
+            transaction_id = self._commit(req_id, _header(append), append.tail[8:-4], *locks)
             self._say_committed(connection, append.req_id, transaction_id)
         else:
             answer(connection, append.req_id, Verdict.STALE_GENERATION, self.generation)
@@ -394,13 +412,11 @@ class LogPartition:
         if not answer(connection, append.req_id, verdict, mark, lock=lock, winner=winner):
             connection.send(m.LockFailure(ReqId.unpack(append.req_id), mark))
 
-    def _find(self, req_id: ReqId, append: Append, searched: int) -> int | None:
-        """An append that is sent again: its id, if it is in the log."""
+    def _find(self, req_id: ReqId, searched: int) -> int | None:
+        """What has the request id of an append that is sent again: its id, if it is in the log."""
         for one in self._log[max(0, searched + 1 - self._first_id) :]:
             its = one.req_id
-            if (its.client_id, its.seq_num) == (req_id.client_id, req_id.seq_num) and (
-                one.data == append.tail[8:-4]
-            ):
+            if (its.client_id, its.seq_num) == (req_id.client_id, req_id.seq_num):
                 return one.transaction_id
         return None
 
@@ -421,3 +437,7 @@ class LogPartition:
     def _pump(self) -> None:
         self._feeds.pump(self._log, self._first_id)
         self._block_feeds.pump(self._log, self._first_id)
+
+
+def _header(append: Append) -> int:
+    return int.from_bytes(append.tail[:4], "big", signed=True)

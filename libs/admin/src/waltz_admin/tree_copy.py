@@ -30,6 +30,7 @@ from waltz_protocol.types import PartitionId
 
 _ATTEMPTS = 5
 _PARALLEL = 64
+PRODUCERS = "/producers"
 _BATCH_BYTES = 256 * 1024
 """Of one transaction; ZooKeeper takes 1 MiB."""
 _BATCH_OPS = 200
@@ -56,7 +57,12 @@ async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> Clust
 
 
 def _versions(found: Read) -> dict[str, tuple[int, int]]:
-    return {path: (stat.version, stat.cversion) for path, (_, stat) in found.items()}
+    """But those of named producers, which write all the time and depend on nothing else in the tree."""
+    return {
+        path: (stat.version, stat.cversion)
+        for path, (_, stat) in found.items()
+        if not path.startswith(f"{PRODUCERS}/")
+    }
 
 
 def _tree(found: Read, exported_at: str) -> ClusterTree:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
@@ -20,14 +21,17 @@ from waltz_cluster.errors import ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.producers import ZooKeeperProducers
 from waltz_cluster.serializers import (
+    Checkpoint,
     Counter,
     PartitionAssignment,
     PartitionMetadata,
+    ProducerRecord,
     ReplicaState,
     ServerDescriptor,
 )
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import Watch, ZnodeStat, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId, Record, ReqId, SessionInfo
 
@@ -83,6 +87,39 @@ async def test_what_was_exported_is_there_again_and_belongs_to_no_server() -> No
     assert stat.num_children == 0
     assert not await write_tree(store, ROOT, tree), "again: nothing to do"
     assert (await read_tree(store, ROOT, AT)).same_as(tree)
+
+
+@pytest.mark.looptime
+async def test_a_named_producer_is_part_of_an_export_and_keeps_its_client_id() -> None:
+    store = await used()
+    name, record = "orders", ProducerRecord(7, 2, {0: Checkpoint(-1, 40, 9)})
+    await ZooKeeperProducers(store, PATHS, random.Random(0)).create(name, record)
+    tree, target = decode(encode(await read_tree(store, ROOT, AT))), empty()
+    assert await write_tree(target, "/elsewhere", tree)
+    there = ZooKeeperProducers(target, ClusterPaths("/elsewhere"), random.Random(0))
+    assert await there.find(name) == record
+    await seeding.delete(store, ROOT, "demo", force=True)
+    assert await store.exists(ROOT) is None
+
+
+@pytest.mark.looptime
+async def test_a_cluster_with_busy_producers_can_be_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is written each time the tree is read."""
+    store, get, mark = await used(), MemoryStore.get, 0
+    await ZooKeeperProducers(store, PATHS, random.Random(0)).create("orders", ProducerRecord(7, 1))
+
+    async def busy(
+        self: MemoryStore, path: str, watch: Watch | None = None
+    ) -> tuple[bytes | None, ZnodeStat]:
+        nonlocal mark
+        if path == ROOT:
+            mark += 1
+            record = ProducerRecord(7, 1, {0: Checkpoint(0, mark)})
+            await store.set(PATHS.producer("orders"), record.to_bytes())
+        return await get(self, path, watch)
+
+    monkeypatch.setattr(MemoryStore, "get", busy)
+    await read_tree(store, ROOT, AT)
 
 
 @pytest.mark.looptime

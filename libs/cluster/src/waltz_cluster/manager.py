@@ -44,6 +44,7 @@ from waltz_cluster.ids import take_id, take_ids
 from waltz_cluster.lease import SessionLease
 from waltz_cluster.membership import MembershipReader, Snapshot
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.producers import ZooKeeperProducers
 from waltz_cluster.registration import (
     OnPartitions,
     ServerRegistration,
@@ -328,6 +329,11 @@ class ClusterManager:
         return done
 
     # -- for clients
+
+    @property
+    def producers(self) -> ZooKeeperProducers:
+        """The named producers of the cluster."""
+        return ZooKeeperProducers(self._store, self._paths, self._rng)
 
     async def new_client_id(self) -> int:
         """An id no client had before; IdsExhaustedError, ConnectionLostError."""

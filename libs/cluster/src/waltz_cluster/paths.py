@@ -96,3 +96,12 @@ class ClusterPaths:
 
     def preference(self, endpoint: str) -> str:
         return f"{self.root}/preferredPartitions/{endpoint}"
+
+    def producer(self, name: str) -> str:
+        """Ours: what is known of the named producer `name`. Release 0.13.2 never looks at it."""
+        return f"{self.root}/producers/{name}"
+
+    @property
+    def producers(self) -> str:
+        """Ours: parent of the named producers."""
+        return f"{self.root}/producers"

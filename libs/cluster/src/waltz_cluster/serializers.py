@@ -6,8 +6,8 @@ everything that is not the layout. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from waltz_cluster.errors import SerializationError
@@ -318,3 +318,55 @@ class Preferences:
         reader = ZnodeReader(data, "preferred partitions")
         reader.version(1)
         return cls(tuple(PartitionId(reader.i32()) for _ in range(reader.count(4))))
+
+
+_CHECKPOINT_BYTES = 24
+NO_SEQUENCE = -1
+"""Nothing was appended under a sequence number."""
+
+
+class Checkpoint(NamedTuple):
+    """Of one partition. No transaction at or below `origin` is of the producer; of those at or below `mark`
+    the highest sequence number is `sequence`, -1 for none."""
+
+    origin: int
+    mark: int
+    sequence: int = NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """Data of `producers/<name>`."""
+
+    client_id: int
+    epoch: int
+    checkpoints: Mapping[int, Checkpoint] = field(default_factory=dict)
+    """By partition."""
+
+    def to_bytes(self) -> bytes:
+        writer = ZnodeWriter().i8(1).i32(self.client_id).i32(self.epoch).i32(len(self.checkpoints))
+        for partition_id, (origin, mark, sequence) in sorted(self.checkpoints.items()):
+            writer.i32(partition_id).i64(origin).i64(mark).i32(sequence)
+        return writer.bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = ZnodeReader(data, "producer")
+        reader.version(1)
+        client_id, epoch = reader.i32(), reader.i32()
+        checkpoints = {
+            reader.i32(): Checkpoint(reader.i64(), reader.i64(), reader.i32())
+            for _ in range(reader.count(_CHECKPOINT_BYTES))
+        }
+        return cls(client_id, epoch, checkpoints)
+
+    def with_checkpoints(self, newer: Mapping[int, Checkpoint]) -> Self:
+        """With these where they are further than its own."""
+        merged = dict(self.checkpoints)
+        for partition_id, checkpoint in newer.items():
+            known = merged.get(partition_id)
+            if known is None:
+                merged[partition_id] = checkpoint
+            elif checkpoint.mark > known.mark:
+                merged[partition_id] = checkpoint._replace(origin=known.origin)
+        return replace(self, checkpoints=merged)

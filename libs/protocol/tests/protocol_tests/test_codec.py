@@ -163,8 +163,8 @@ def test_only_one_is_true() -> None:
 
 
 def test_an_unknown_mount_state_is_an_error() -> None:
-    with pytest.raises(ProtocolError, match="mount state 3"):
-        CLIENT.decode(bytes.fromhex("01" + "00" * 16 + "00000003"), 4)
+    with pytest.raises(ProtocolError, match="mount state 4"):
+        CLIENT.decode(bytes.fromhex("01" + "00" * 16 + "00000004"), 4)
 
 
 def test_text_that_is_not_utf8_is_replaced_not_refused() -> None:

@@ -159,6 +159,10 @@ CLIENT_VECTORS = [
     ),
     _client(f"4C 0005 00000011  29 {_ID}", directory.ClientIdRequest(R)),
     _client(f"4C 0005 00000019  2A {_ID}  00000009 FFFFFFFF", directory.ClientIdResponse(R, 9, None)),
+    _client(
+        f"4C 0005 00000025  2B {_ID}  0000000000000009 0000000000000007 00000003",
+        client.ProducerMountRequest(R, 9, 7, 3),
+    ),
     _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
     _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]

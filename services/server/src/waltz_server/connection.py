@@ -54,6 +54,7 @@ from waltz_protocol.messages.client import (
     HighWaterMarkRequest,
     MountRequest,
     MountState,
+    ProducerMountRequest,
     TransactionDataRequest,
     UnmountRequest,
 )
@@ -93,6 +94,7 @@ BLOCKS_SINCE = BlockFeedRequest.SINCE
 _BLOCK_TYPES = (BlockFeedRequest.TYPE, BlockCredit.TYPE, BlockFeedEnd.TYPE)
 _FIXED_SIZES = {
     MountRequest.TYPE: _FIELDS_OFFSET + 16,
+    ProducerMountRequest.TYPE: _FIELDS_OFFSET + 20,
     FeedRequest.TYPE: _FIELDS_OFFSET + 8,
     FlushRequest.TYPE: _FIELDS_OFFSET,
     HighWaterMarkRequest.TYPE: _FIELDS_OFFSET,
@@ -243,7 +245,7 @@ class ClientConnection:
             return self._append_batch(channel, _lasting(body))
         elif kind == _DATA:
             self._transaction_data(body)
-        elif kind in _FIXED_SIZES:
+        elif kind in _FIXED_SIZES and (kind != ProducerMountRequest.TYPE or self.answers is not None):
             if kind != HighWaterMarkRequest.TYPE:
                 channel.charge(MARKER_UNITS)
             self._fixed_size(kind, body)
@@ -367,6 +369,11 @@ class ClientConnection:
         partition = self._partitions.get(partition_id)
         if kind == MountRequest.TYPE:
             self._mount(partition, partition_id, req_id, generation, body)
+        elif kind == ProducerMountRequest.TYPE:
+            epoch: int = _I32.unpack_from(body, _FIELDS_OFFSET + 16)[0]
+            if epoch < 1:
+                raise ProtocolError(f"a mount of a named producer with the epoch {epoch}")
+            self._mount(partition, partition_id, req_id, generation, body, epoch)
         elif partition is None:
             # silence, as in the reference: these messages have no answer that says so (13.2)
             log.debug(
@@ -389,6 +396,7 @@ class ClientConnection:
         req_id: bytes,
         generation: int,
         body: memoryview,
+        epoch: int = 0,
     ) -> None:
         # the client has left whatever mount it had here
         self._mounted.pop(partition_id, None)
@@ -396,9 +404,9 @@ class ClientConnection:
             self.connection_seq_num = _I64.unpack_from(body, _FIELDS_OFFSET + 8)[0]
             self._has_seq_num = True
         if partition is None:
-            self._registry.hold_mount(self, partition_id, req_id, generation, _mark(body))
+            self._registry.hold_mount(self, partition_id, req_id, generation, _mark(body), epoch)
         else:
-            partition.mount(self, req_id, generation, _mark(body))
+            partition.mount(self, req_id, generation, _mark(body), epoch)
 
     def _unmount(self, body: memoryview) -> None:
         if len(body) != _FIELDS_OFFSET:

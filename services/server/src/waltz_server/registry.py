@@ -90,6 +90,7 @@ class _HeldMount:
     req_id: bytes
     generation: int
     client_high_water_mark: int
+    epoch: int = 0
     timer: asyncio.TimerHandle | None = None
 
 
@@ -189,7 +190,8 @@ class PartitionRegistry:
             connection.unmount_stale(partition)
         for key in [key for key in self._held if key[0] == owned.partition_id]:
             held = self._take_held(key)
-            partition.mount(held.client, held.req_id, held.generation, held.client_high_water_mark)
+            mark, epoch = held.client_high_water_mark, held.epoch
+            partition.mount(held.client, held.req_id, held.generation, mark, epoch)
         if self._held_reads is not None:
             for read in self._held_reads.take(owned.partition_id):
                 partition.transaction_data(read.client, read.req_id, read.transaction_id)
@@ -268,13 +270,19 @@ class PartitionRegistry:
         return units
 
     def hold_mount(
-        self, client: Client, partition_id: int, req_id: bytes, generation: int, client_high_water_mark: int
+        self,
+        client: Client,
+        partition_id: int,
+        req_id: bytes,
+        generation: int,
+        client_high_water_mark: int,
+        epoch: int = 0,
     ) -> None:
         """A mount for a partition that is not here (yet): NOT_READY, a little later."""
         key = (partition_id, client)
         if key in self._held:
             self._refuse(self._take_held(key))
-        held = _HeldMount(client, req_id, generation, client_high_water_mark)
+        held = _HeldMount(client, req_id, generation, client_high_water_mark, epoch)
         known = 0 <= partition_id < self.num_partitions
         if self._leaving or not known or len(self._held) >= MAX_HELD_MOUNTS:
             self._refuse(held)

@@ -247,7 +247,7 @@ async def test_safety_e6_the_window_is_the_log_whoever_wrote_it() -> None:
         await rig.turns(30)
         assert _verdicts(client) == [
             (Verdict.COMMITTED, 7, 7, 1),
-            (Verdict.REQUEST_ID_IN_USE, 7, -1, 1),
+            (Verdict.REQUEST_ID_IN_USE, 7, 7, 1),
             (Verdict.COMMITTED, 77, 50, 1),
         ]
 

@@ -19,6 +19,8 @@ from waltz_client.errors import (
 )
 from waltz_client.transaction import Committed
 
+_UNKNOWN = frozenset((Cause.CLOSED, Cause.TOO_OLD, Cause.FENCED))
+
 
 class PendingAppend(MonitorEntry):
     """One append on its way: registered, sent, and in the end resolved once through `on_done(self)`.
@@ -31,7 +33,9 @@ class PendingAppend(MonitorEntry):
         "called_at",
         "cause",
         "context",
+        "data",
         "detail",
+        "failure",
         "frame",
         "given_up",
         "lock",
@@ -42,6 +46,7 @@ class PendingAppend(MonitorEntry):
         "sent",
         "size",
         "tick",
+        "twins",
         "view",
         "wait_ms",
         "watchers",
@@ -74,6 +79,9 @@ class PendingAppend(MonitorEntry):
         self.winner: int | None = None
         self.wait_ms = 0
         self.detail = ""
+        self.failure: AppendError | None = None  # in place of what `cause` says
+        self.data = b""  # of a named producer's append only, like `twins`: who has joined it
+        self.twins: list[PendingAppend] | None = None
         self.pending = False
         self.conflict = -1
 
@@ -85,7 +93,7 @@ class PendingAppend(MonitorEntry):
             return None
         if cause is Cause.COMMITTED:
             return Outcome.COMMITTED
-        return Outcome.UNKNOWN if cause in (Cause.CLOSED, Cause.TOO_OLD) else Outcome.FAILED
+        return Outcome.UNKNOWN if cause in _UNKNOWN else Outcome.FAILED
 
     @property
     def committed(self) -> bool:
@@ -100,6 +108,8 @@ class PendingAppend(MonitorEntry):
     @property
     def error(self) -> AppendError | None:
         """The typed error of an append that did not (certainly) commit."""
+        if self.failure is not None:
+            return self.failure
         match self.cause:
             case None | Cause.COMMITTED:
                 return None

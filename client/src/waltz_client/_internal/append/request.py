@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from waltz_client._internal.append.lock_names import hash_of
+from waltz_client._internal.append.sequences import check_sequence
 from waltz_client.errors import TransactionTooLargeError, UsageError
 from waltz_client.settings import ClientSettings
 from waltz_protocol.locks import LockId
@@ -30,6 +31,8 @@ class AppendRequest(NamedTuple):
     append_locks: LockHashes
     as_of: int | None
     """The view that locks are checked against; None: the application's when the append is sent."""
+    sequence: int | None = None
+    """Of a named producer's append."""
 
 
 def append_request(
@@ -41,6 +44,7 @@ def append_request(
     read_locks: Iterable[LockId],
     append_locks: Iterable[LockId],
     as_of: int | None,
+    sequence: int | None = None,
 ) -> AppendRequest:
     """The request with these facts: UsageError, TransactionTooLargeError."""
     if not isinstance(data, bytes):
@@ -57,8 +61,10 @@ def append_request(
         raise UsageError(f"header {header} is not a signed 32-bit number")
     if as_of is not None and not -1 <= as_of < 2**63:
         raise UsageError(f"as_of {as_of} is not a transaction id or -1")
+    if sequence is not None:
+        check_sequence(sequence)
     if not write_locks and not read_locks and not append_locks:
-        return _make(AppendRequest, (partition_id, data, header, (), (), (), as_of))
+        return _make(AppendRequest, (partition_id, data, header, (), (), (), as_of, sequence))
     write, read, append = lock_hashes(write_locks), lock_hashes(read_locks), lock_hashes(append_locks)
     count = len(write) + len(read) + len(append)
     if count > settings.max_locks:
@@ -66,7 +72,7 @@ def append_request(
             f"transaction with {count} locks: more than client.maxLocksPerAppend ({settings.max_locks})",
             partition_id=partition_id,
         )
-    return _make(AppendRequest, (partition_id, data, header, write, read, append, as_of))
+    return _make(AppendRequest, (partition_id, data, header, write, read, append, as_of, sequence))
 
 
 def lock_hashes(locks: Iterable[LockId]) -> LockHashes:

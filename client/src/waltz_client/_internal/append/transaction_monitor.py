@@ -51,6 +51,7 @@ class Cause(enum.Enum):
     DROPPED = "its server has given it up, and it is not in the log"
     TOO_OLD = "it was sent before what its server still looks through"
     CLOSED = "the client was closed"
+    FENCED = "a newer instance of the producer has begun"
 
 
 class MonitorEntry:

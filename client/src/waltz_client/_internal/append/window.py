@@ -23,6 +23,7 @@ from waltz_client._internal.append.transaction_monitor import (
 )
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client.errors import AppendError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append, frame_for_version
 from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_repeated
@@ -85,6 +86,8 @@ class AppendWindow:
         self.max_bytes = max_bytes
         self.outstanding_bytes = 0
         self.stopped = False
+        self.ended_by: AppendError | None = None
+        """Why nothing will ever be sent."""
         self.tick = 0
         self.flush_tick = 0
         self.dropped_seq_num: int | None = (
@@ -105,6 +108,11 @@ class AppendWindow:
         self._newest_size = 1
         self._on_waiting = on_waiting
         self._observers = observers
+
+    @property
+    def mount_epoch(self) -> int:
+        """Of the instance of a named producer; 0 for other clients."""
+        return 0
 
     @property
     def open(self) -> bool:
@@ -145,9 +153,15 @@ class AppendWindow:
         handle.seq_num = seq_num
         handle.generation = generation
         handle.header = request.header
-        handle.tick = self.tick
-        handle.size = len(frame)
         handle.frame = frame
+        self._take(handle)
+        if not session.send_append(frame):
+            self.deliver(self.monitor.abort(seq_num))
+
+    def _take(self, handle: PendingAppend) -> None:
+        """Register what is about to be sent."""
+        handle.tick = self.tick
+        handle.size = len(handle.frame)
         self.outstanding_bytes += handle.size
         self._newest_size = handle.size
         self.monitor.register(handle)
@@ -158,8 +172,6 @@ class AppendWindow:
             handle.sent = self._observers.append_sent(handle.partition_id, handle.size)
         if self.monitor.outstanding == 1:
             self._on_waiting()
-        if not session.send_append(frame):
-            self.deliver(self.monitor.abort(seq_num))
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
         """Inform the callers. An error in a caller's function is logged and touches nobody else."""
@@ -340,18 +352,22 @@ class AppendWindow:
             for entry in pending:
                 entry.watchers = [watcher for watcher in entry.watchers or () if watcher is not one_done]
 
-    def nudge(self, session: AppendConnection, threshold_ticks: int) -> None:
+    def nudge(self, session: AppendConnection, threshold_ticks: int) -> bool:
         """Flush when the oldest append has been silent for the threshold, and again each threshold after
-        that."""
+        that. Whether the partition is to be mounted again instead."""
         oldest: MonitorEntry | None = self.monitor.oldest
         if not isinstance(oldest, PendingAppend):
-            return
+            return False
         if self.tick - max(oldest.tick, self.flush_tick) >= threshold_ticks:
             partition_id = self._req_ids.partition_id
             log.debug(
                 "partition %d: an append is silent, flushing", partition_id, extra={"partition": partition_id}
             )
             self.flush(session)
+        return False
+
+    def refused(self) -> None:
+        """The mount was answered FENCED, which only that of a named producer is."""
 
     def close(self) -> None:
         """No further registrations; what is pending ends with an unknown outcome."""

@@ -127,6 +127,10 @@ class DirectoryDiscovery:
 
     # -- Discovery -------------------------------------------------------------------------------------------
 
+    @property
+    def producers(self) -> None:
+        """Named producers are kept in ZooKeeper, which this client does not see."""
+
     async def new_client_id(self) -> int:
         """An id no client ever had, from the server that is watched, or else from another one; ConnectError
         with the reasons when there is none within the time that entering may take."""

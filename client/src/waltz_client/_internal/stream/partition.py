@@ -232,7 +232,7 @@ class StreamPartition:
         self._received_at_mount = self.received
         silence = FIRST_MOUNT_SILENCE_SECONDS if len(self._asked_mounts) == 1 else MOUNT_SILENCE_SECONDS
         self._start_timer(silence, self._mount_silent)
-        session.send_mount(req_id, self.received)
+        session.send_mount(req_id, self.received, self.window.mount_epoch)
         if session.paused:
             session.reconsider_reading()
 
@@ -263,6 +263,8 @@ class StreamPartition:
         elif answer is MountAnswer.CLIENT_AHEAD:
             self._is_ahead()
         else:
+            if answer is MountAnswer.FENCED:
+                self.window.refused()
             self.why_unavailable = "its server is not ready"
             self._start_timer(self._not_ready.next_seconds(), self._send_mount)
 
@@ -452,6 +454,8 @@ class StreamPartition:
                 raise PartitionInactiveError(self.partition_id)
             case MountState.AHEAD:
                 raise ClientAheadError(self.partition_id, self.received)
+        if self.window.ended_by is not None:
+            raise self.window.ended_by
         await self.window.line.wait(ticket)
 
     async def flush(self) -> None:
@@ -485,7 +489,11 @@ class StreamPartition:
                 self._mount_again("its server lost the mount")
             elif self._send_again_at is None:
                 self._send_again_at = window.tick + SEND_AGAIN_TICKS
-        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and self._mount is not None:
+        elif (
+            answer.verdict is Verdict.REQUEST_ID_IN_USE
+            and self._mount is not None
+            and not self.window.mount_epoch
+        ):
             self.req_ids.move(away_from=answer.seq_num)
             self._mount_again("its request ids are in use")
         self.wake_writers()
@@ -519,7 +527,9 @@ class StreamPartition:
         self.wake_writers()  # a writer that was woken and did not send leaves its chance to the others
         if self.window.monitor.outstanding:
             restless = self.window.tick < self._restless_until
-            self.window.nudge(mount.session, min(nudge_ticks, 2) if restless else nudge_ticks)
+            if self.window.nudge(mount.session, min(nudge_ticks, 2) if restless else nudge_ticks):
+                self._mount_again("an append has no answer")
+                return
         behind = (
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )

@@ -41,6 +41,7 @@ from waltz_protocol.messages.client import (
     MountRequest,
     MountResponse,
     MountState,
+    ProducerMountRequest,
     UnmountRequest,
 )
 from waltz_protocol.types import Endpoint, ReqId
@@ -171,8 +172,11 @@ class StreamSession:
             return
         channel.send(batch[0] if len(batch) == 1 else encode_batch(batch, self.version))
 
-    def send_mount(self, req_id: ReqId, high_water_mark: int) -> bool:
-        """Queue a mount request."""
+    def send_mount(self, req_id: ReqId, high_water_mark: int, epoch: int = 0) -> bool:
+        """Queue a mount request; with an epoch that of a named producer, where the server knows these."""
+        if epoch and self.version >= ProducerMountRequest.SINCE:
+            request = ProducerMountRequest(req_id, high_water_mark, self.connection_seq_num, epoch)
+            return self.send_frame(CLIENT.encode(request, self.version))
         return self.send_frame(
             CLIENT.encode(MountRequest(req_id, high_water_mark, self.connection_seq_num), self.version)
         )

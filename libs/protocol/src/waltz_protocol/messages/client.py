@@ -32,11 +32,13 @@ from waltz_protocol.types import data_checksum
 
 
 class MountState(IntEnum):
-    """Answer to a mount. Versions 0 to 2 know only ready or not: CLIENT_AHEAD is sent as not ready there."""
+    """Answer to a mount. Versions 0 to 2 know only ready or not: CLIENT_AHEAD is sent as not ready there.
+    FENCED answers a mount of a named producer: a newer instance of it has mounted the partition."""
 
     READY = 0
     NOT_READY = 1
     CLIENT_AHEAD = 2
+    FENCED = 3
 
 
 def _write_mount_state(w: Writer, value: MountState, version: int) -> None:
@@ -428,6 +430,18 @@ class UnmountRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerMountRequest:
+    """A mount request of a named producer, with the epoch of this instance of it (from 1 on)."""
+
+    TYPE: ClassVar[int] = 43
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    client_high_water_mark: Long
+    connection_seq_num: Long
+    epoch: Int
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReportRequest:
     """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
 
@@ -481,6 +495,7 @@ MESSAGES: tuple[type[Message], ...] = (
     CloseNotice,
     UnmountRequest,
     *directory.MESSAGES,
+    ProducerMountRequest,
     ServerReportRequest,
     ServerReportResponse,
 )

@@ -21,7 +21,7 @@ from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Answers, Client
 from waltz_server.partition.lock_lines import LockLines
 from waltz_server.partition.pending_answers import Marker
-from waltz_server.partition.queued_append import Again, Found, QueuedAppend, item_of
+from waltz_server.partition.queued_append import Again, Found, QueuedAppend, identity_of, item_of
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.store.api import AppendEntry
 
@@ -48,11 +48,13 @@ def begin_search(
 ) -> None:
     """Find out whether it is in the log, once; it waits in lines meanwhile, or at the head of the queue."""
     again = item.again
-    if again is None or again.searching or again.repeated is None:
+    if again is None or again.search is not None or again.repeated is None:
         return
-    again.searching = True
+    again.search = search = object()
 
     def ended(found: Found) -> None:
+        if again.search is not search:
+            return  # the session in which it began is lost: another one may have written it since
         again.found = found
         if again.waiter is not None:
             lines.release(again.waiter)
@@ -69,8 +71,8 @@ class AppendOutcomes:
     def __init__(self, author: Callable[[int], int | None]) -> None:
         self._author = author
         self.index: dict[bytes, QueuedAppend] | None = None
-        """While appends are sent again: all that have no end yet, by ReqId. Invariant: of a repeated append
-        at most one is in the queue, in lines or in flight."""
+        """While appends are sent again: all that have no end yet, by `identity_of`. Invariant: of a repeated
+        append at most one is in the queue, in lines or in flight."""
         self._used_at = 0.0
         self._pending: Callable[[], Iterable[QueuedAppend | Marker]] = tuple
 
@@ -79,17 +81,17 @@ class AppendOutcomes:
         self._pending = pending
 
     def joins(self, client: Client, append: Append) -> bool:
-        """Whether what is sent again has one that is pending under its ReqId: a copy joins it, anything else
-        is refused."""
+        """Whether what is sent again has one that is pending under its client id and sequence number: a copy
+        joins it, anything else is refused."""
         self._used_at = asyncio.get_running_loop().time()
         index = self.index
         if index is None:
             index = self.index = {
-                one.append.req_id: one
+                identity_of(one.append.req_id): one
                 for one in self._pending()
                 if isinstance(one, QueuedAppend) and not one.resolved
             }
-        first = index.get(append.req_id)
+        first = index.get(identity_of(append.req_id))
         if first is None:
             return False
         again = first.again
@@ -106,7 +108,7 @@ class AppendOutcomes:
     def begins(self, item: QueuedAppend) -> None:
         """It is in the queue, and there is an index."""
         if self.index is not None:
-            self.index[item.append.req_id] = item
+            self.index[identity_of(item.append.req_id)] = item
 
     def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
         """Durable on a quorum. Of version 5 those that follow each other are answered together."""
@@ -210,8 +212,11 @@ class AppendOutcomes:
 
     def _ends(self, item: QueuedAppend) -> None:
         index = self.index
-        if index is not None and index.get(item.append.req_id) is item:
-            del index[item.append.req_id]
+        if index is None:
+            return
+        identity = identity_of(item.append.req_id)
+        if index.get(identity) is item:
+            del index[identity]
 
 
 def _senders(item: QueuedAppend) -> Iterable[Client]:

@@ -17,6 +17,8 @@ Invariants
   long as it lives.
 * From the moment the flush of a newer mount has passed the append queue, the mounts it replaced are *fenced*:
   an append that was validated under one of them is dropped when it is processed (weakness 13.9).
+* A named producer's mount (ADR 38) of a newer epoch takes the place of all mounts of its client id that are
+  of an older one, or of none, and fences them; from then on a mount of an older epoch is refused (E8).
 * Objects under one id have their places side by side, at most `MAX_OBJECTS`. A later one may not append under
   the request ids that an earlier one is using (`Mount.may_use`): its commits would be taken for the earlier
   one's (safety D10).
@@ -33,6 +35,9 @@ MAX_OBJECTS = 4
 PROOFS_OF_LIFE = 3
 """Mounts that a replaced connection sends, each in answer to NOT_READY, before it is believed to be alive."""
 PROOF_SECONDS = 1.0
+MAX_EPOCHS = 10_000
+"""Named producers of a partition whose newest epoch is remembered; the one that mounted first is
+forgotten first."""
 
 _SEQ_NUM_OFFSET = 12
 _SEQ_NUMS = 1 << 32
@@ -59,9 +64,18 @@ class Mount:
     replaced: Mount | None = None
     elders: tuple[Mount, ...] = ()
     """Other objects under this client id that were here before."""
+    epoch: int = 0
+    """Of the instance of a named producer; 0 for other clients."""
     comes_back: bool = True
     """Whether the client, after it had lost a lock, used the turn that was kept for it (`lock_lines`)."""
     lost_at: float = float("-inf")
+
+    def takes_over(self, older: Mount | None) -> None:
+        """Fence these, too, when the time has come."""
+        last = self
+        while last.replaced is not None:
+            last = last.replaced
+        last.replaced = older
 
     def fence_replaced(self) -> None:
         """The flush of this mount has passed the queue: nothing validated under older mounts may follow."""
@@ -93,20 +107,58 @@ class _Place:
 class MountRegistry:
     """Client id and object -> mount of one partition. Times are seconds of the caller's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, partition_id: int = -1) -> None:
+        self._partition_id = partition_id
         self._mounts: dict[Client, Mount] = {}
         self._places: dict[int, dict[int, _Place]] = {}
+        self._epochs: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._mounts)
 
-    def offer(self, client: Client, generation: int, seq_num: int = 0, now: float = 0.0) -> Mount | None:
+    def is_fenced(self, client: Client, epoch: int) -> bool:
+        """Whether a newer instance of this named producer has been here; `epoch` is 0 for other clients."""
+        return 0 < epoch < self._epochs.get(client.client_id, 0)
+
+    def offer(
+        self, client: Client, generation: int, seq_num: int = 0, now: float = 0.0, epoch: int = 0
+    ) -> Mount | None:
         """Record the mount request of `client` (with its ReqId's sequence number) if it is newer; None when
-        another connection holds the place.
+        another connection holds the place, or a newer instance of the producer has been here.
 
         The loser gets NOT_READY from the caller (weakness 13.10: the reference says nothing at all, and a
         restarted client, which counts from 0 again, would wait forever).
         """
+        if self.is_fenced(client, epoch):
+            return None
+        older = self._supersede(client.client_id, epoch) if epoch else None
+        mount = self._offer(client, generation, seq_num, now)
+        if mount is None:
+            return None
+        mount.epoch = epoch
+        mount.takes_over(older)
+        return mount
+
+    def _supersede(self, client_id: int, epoch: int) -> Mount | None:
+        """Take the place of older instances of a named producer: their mounts, linked by `replaced`."""
+        if self._epochs.get(client_id, 0) < epoch:
+            self._epochs[client_id] = epoch
+            if len(self._epochs) > MAX_EPOCHS:
+                del self._epochs[next(iter(self._epochs))]
+        places = self._places.get(client_id, {})
+        older: Mount | None = None
+        for key, place in list(places.items()):
+            mount = place.mount
+            if mount.epoch >= epoch:
+                continue
+            del places[key]
+            self._mounts.pop(mount.client, None)
+            mount.takes_over(older)
+            mount.client.withdraw_mount(self._partition_id)
+            older = mount
+        return older
+
+    def _offer(self, client: Client, generation: int, seq_num: int, now: float) -> Mount | None:
         places = self._places.setdefault(client.client_id, {})
         key = object_of(client.connection_seq_num)
         place = places.get(key)
@@ -127,6 +179,7 @@ class MountRegistry:
         else:
             mount = Mount(client, generation, client.connection_seq_num, seq_num, replaced=place.mount)
             self._mounts.pop(place.mount.client, None)
+            place.mount.client.withdraw_mount(self._partition_id)
             place.mount = mount
         self._mounts[client] = mount
         self._rank(places)

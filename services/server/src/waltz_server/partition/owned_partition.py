@@ -113,7 +113,7 @@ class Partition:
         self._loop = loop
         self._settings = settings
         self._metrics = PartitionMetrics(metrics, partition_id)
-        self._mounts = MountRegistry()
+        self._mounts = MountRegistry(partition_id)
         self._feed_cache = caches.feed.partition(partition_id)
         self._transactions = caches.transactions.partition()
         self._clients: set[Client] = set()
@@ -288,13 +288,14 @@ class Partition:
 
     # -- requests of clients -------------------------------------------------------------------------------
 
-    def mount(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
+    def mount(
+        self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int, epoch: int = 0
+    ) -> None:
         """MOUNT_REQUEST: take the place of older connections of the client, then flush, confirm, catch up,
-        READY."""
-        deadline = self._loop.time() + self._settings.mount_wait_seconds
-        self._accept(
-            Marker(MarkerKind.MOUNT, client, req_id, generation, client_high_water_mark, deadline=deadline)
-        )
+        READY. `epoch`: of a named producer's instance, which also takes the place of all older ones."""
+        marker = Marker(MarkerKind.MOUNT, client, req_id, generation, client_high_water_mark, epoch=epoch)
+        marker.deadline = self._loop.time() + self._settings.mount_wait_seconds
+        self._accept(marker)
 
     def _accept(self, marker: Marker) -> None:
         """Into the queue, behind everything that has arrived so far; or, for a generation that we have not
@@ -313,14 +314,9 @@ class Partition:
     def _take_place(self, marker: Marker) -> bool:
         if self._closed:
             return False
-        seq_num = seq_num_of(marker.req_id)
-        mount = self._mounts.offer(marker.client, marker.generation, seq_num, self._loop.time())
-        if mount is None:
-            return False
-        if mount.replaced is not None:
-            mount.replaced.client.withdraw_mount(self.partition_id)
-        marker.mount = mount
-        return True
+        seq_num, now = seq_num_of(marker.req_id), self._loop.time()
+        marker.mount = self._mounts.offer(marker.client, marker.generation, seq_num, now, marker.epoch)
+        return marker.mount is not None
 
     def append(self, client: Client, append: Append, repeated: Repeated | None = None) -> None:
         """APPEND_REQUEST: queued if this connection holds the mount, else dropped."""
@@ -426,11 +422,15 @@ class Partition:
     def _give_up(self, marker: Marker) -> None:
         if marker.kind is MarkerKind.MOUNT:
             client = marker.client
-            client.send(mount_response(client.version, marker.req_id, MountState.NOT_READY))
+            fenced = self._mounts.is_fenced(client, marker.epoch)
+            state = MountState.FENCED if fenced else MountState.NOT_READY
+            client.send(mount_response(client.version, marker.req_id, state))
 
     def _mounted(self, client: Client, req_id: bytes) -> None:
-        client.send(mount_response(client.version, req_id, MountState.READY))
-        client.note_mount(self.partition_id, self, req_id)
+        state = MountState.READY if self._mounts.valid(client) else MountState.NOT_READY
+        client.send(mount_response(client.version, req_id, state))
+        if state is MountState.READY:  # nobody took its place during the catch-up
+            client.note_mount(self.partition_id, self, req_id)
 
     def _open_feed(self, client: Client, req_id: bytes, position: int, mark: int) -> None:
         credit = max(mark - position, self._settings.min_fetch_size)

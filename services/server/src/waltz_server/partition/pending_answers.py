@@ -58,6 +58,8 @@ class Marker:
     barrier: int = -1
     number: int = 0
     """Its place among all that has arrived."""
+    epoch: int = 0
+    """Of the instance of a named producer that mounts; 0 for other clients."""
 
 
 class MarkerSink(Protocol):

@@ -46,7 +46,8 @@ class Again:
     """It was sent before, and none of its copies is pending: the log is searched for it."""
     found: Found | None = None
     """What the search has found."""
-    searching: bool = False
+    search: object | None = None
+    """The one under way or ended. What it has found holds in the session in which it began only."""
     waiter: Waiter[Any] | None = None
     """In lines, until the search has ended."""
     copies: tuple[Client, ...] = ()
@@ -86,8 +87,13 @@ def back_in_the_queue(queue: deque[QueuedAppend | Marker], others: Iterable[Queu
     queue.clear()
     for one in waiting:
         if isinstance(one, QueuedAppend) and one.again is not None:
-            one.again.waiter = None
+            one.again.waiter = one.again.found = one.again.search = None
         queue.append(one)
+
+
+def identity_of(req_id: bytes) -> bytes:
+    """What all copies of one append share of their ReqIds: client id and sequence number."""
+    return req_id[:4] + req_id[12:]
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:

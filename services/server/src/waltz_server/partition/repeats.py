@@ -21,7 +21,7 @@ from waltz_protocol.frames.append_batch import Verdict
 from waltz_protocol.frames.blocks import tail_of_stored
 from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_server.partition.feed_cache import PartitionFeedCache
-from waltz_server.partition.queued_append import Found
+from waltz_server.partition.queued_append import Found, identity_of
 from waltz_server.store.api import PartitionStore, ReadFailedError
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -80,10 +80,10 @@ class RepeatSearch:
                 continue
             try:
                 start = min(searched for _, searched, _ in due) + 1
-                wanted: _Wanted = {_key(append.req_id): [] for append, _, _ in due}
+                wanted: _Wanted = {identity_of(append.req_id): [] for append, _, _ in due}
                 await self._scan(wanted, start, last)
                 for append, _, on_end in due:
-                    on_end(await self._judge(append, wanted[_key(append.req_id)]))
+                    on_end(await self._judge(append, wanted[identity_of(append.req_id)]))
                     due = due[1:]
             except ReadFailedError:
                 for _, _, on_end in due:
@@ -115,9 +115,4 @@ class RepeatSearch:
                 raise ReadFailedError(f"no record {transaction_id}")
             if tail_of_stored(record[0]) == append.tail:
                 return Found(transaction_id)
-        return Found(refusal=Verdict.REQUEST_ID_IN_USE) if ids else NOT_THERE
-
-
-def _key(req_id: bytes) -> bytes:
-    """Of a ReqId: client id and sequence number; the partition is ours."""
-    return req_id[:4] + req_id[12:]
+        return Found(refusal=Verdict.REQUEST_ID_IN_USE, number=ids[-1]) if ids else NOT_THERE

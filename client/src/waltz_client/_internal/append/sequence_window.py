@@ -1,0 +1,269 @@
+"""The append side of one partition of a named producer (ADR 38).
+
+Another instance may append under the same number, with the same content or with another one. So the feed,
+which has numbers only, ends nothing here: the server's answer does, once the feed has reached its id. Every
+sending is a repeated one, and what has no answer is sent again behind the next mount.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import AppendRequest
+from waltz_client._internal.append.sequences import SequenceMarks, content_checksum
+from waltz_client._internal.append.transaction_monitor import (
+    NEVER,
+    NOTHING,
+    Cause,
+    MonitorEntry,
+    Resolution,
+    TransactionMonitor,
+)
+from waltz_client._internal.append.window import AppendConnection, AppendWindow
+from waltz_client._internal.observers import Observers
+from waltz_client._internal.producer import Instance
+from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client.errors import Outcome, SequenceInUseError, SequenceUnsupportedError, UsageError
+from waltz_client.transaction import FeedFields
+from waltz_protocol.frames.append import encode_append, frame_for_version
+from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Repeated, Verdict, encode_repeated
+
+_REFUSALS = {
+    Verdict.TOO_LARGE: Cause.TOO_LARGE,
+    Verdict.REPEAT_TOO_OLD: Cause.TOO_OLD,
+}
+"""Of the verdicts that end an append; those that are not named here mean: send it again."""
+
+
+class SequenceMonitor(TransactionMonitor):
+    """Appends by sequence number. A commit is deferred, as a conflict is, until the feed has reached it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._commits: list[tuple[int, int]] = []  # heap of (transaction id, sequence number)
+
+    def pending_at(self, sequence: int) -> MonitorEntry | None:
+        """What is on its way under a number."""
+        entry = self._by_seq.get(sequence)
+        return entry if entry is not None and entry.pending else None
+
+    def undecided(self) -> list[MonitorEntry]:
+        """What has no answer, oldest first; the end of others waits for the feed."""
+        committed = {sequence for _, sequence in self._commits}
+        return [one for one in self.pending_entries() if one.conflict < 0 and one.seq_num not in committed]
+
+    def register(self, entry: MonitorEntry) -> bool:
+        """See `TransactionMonitor`; a number whose append has ended may be used again."""
+        ended = self._by_seq.get(entry.seq_num)
+        if ended is not None and not ended.pending:
+            self._order.remove(ended)
+            del self._by_seq[entry.seq_num]
+        return super().register(entry)
+
+    def committed(
+        self, seq_num: int, generation: int, transaction_id: int, header: int
+    ) -> Sequence[Resolution]:
+        """In the feed: says nothing about whose content it is."""
+        return NOTHING
+
+    def committed_by_answer(self, seq_num: int, generation: int, transaction_id: int) -> Sequence[Resolution]:
+        """The server's answer: it takes effect when the feed has reached it."""
+        if self.entry(seq_num, generation) is None:
+            return NOTHING
+        if self.high_water_mark >= transaction_id:
+            return self._fail_one(seq_num, Cause.COMMITTED, transaction_id)
+        heapq.heappush(self._commits, (transaction_id, seq_num))
+        self._find_next_release()
+        return NOTHING
+
+    def advance(self, high_water_mark: int) -> Sequence[Resolution]:
+        """See `TransactionMonitor`."""
+        resolved = list(super().advance(high_water_mark))
+        while self._commits and self._commits[0][0] <= high_water_mark:
+            transaction_id, sequence = heapq.heappop(self._commits)
+            resolved.extend(self._fail_one(sequence, Cause.COMMITTED, transaction_id))
+        self._find_next_release()
+        return resolved
+
+    def close(self) -> list[Resolution]:
+        """See `TransactionMonitor`."""
+        self._commits.clear()
+        return list(super().close())
+
+    def _find_next_release(self) -> None:
+        super()._find_next_release()
+        self.next_release = min(self.next_release, self._commits[0][0] if self._commits else NEVER)
+
+
+class SequenceWindow(AppendWindow):
+    """See the module."""
+
+    monitor: SequenceMonitor
+
+    def __init__(
+        self,
+        req_ids: ReqIdSource,
+        max_outstanding: int,
+        max_bytes: int,
+        on_waiting: Callable[[], object],
+        observers: Observers | None,
+        instance: Instance,
+    ) -> None:
+        super().__init__(req_ids, max_outstanding, max_bytes, on_waiting, observers)
+        self.monitor = SequenceMonitor()
+        self._instance = instance
+        self._marks: SequenceMarks = instance.marks_of(req_ids.partition_id)
+        self.received: Callable[[], int] = lambda: -1
+        """Up to where the feed has come; set by who makes both."""
+
+    @property
+    def mount_epoch(self) -> int:
+        """See `AppendWindow`."""
+        return 0 if self._instance.fenced else self._instance.epoch
+
+    def refused(self) -> None:
+        """See `AppendWindow`."""
+        self._instance.superseded(None)
+
+    def fence(self) -> None:
+        """A newer instance has begun: nothing more is sent, and what is on its way has an unknown outcome."""
+        partition_id = self._req_ids.partition_id
+        self.stopped, self.ended_by = True, self._instance.fenced_error(partition_id)
+        ended = self.monitor.close()
+        for entry, _, _ in ended:
+            if isinstance(entry, PendingAppend):
+                entry.failure = self._instance.fenced_error(partition_id, Outcome.UNKNOWN)
+        self.deliver([Resolution(entry, Cause.FENCED, mark) for entry, _, mark in ended])
+        self.line.fail(self.ended_by)
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
+        """See `AppendWindow`. The same append under way is joined, locks and view are those of the first.
+        SequenceUnsupportedError, SequenceInUseError."""
+        sequence, partition_id = request.sequence, request.partition_id
+        if sequence is None:
+            raise UsageError("an append of a named producer has a sequence number")
+        if session.version < FIRST_VERSION:
+            raise SequenceUnsupportedError(partition_id=partition_id, version=session.version)
+        content = content_checksum(request.header, request.data)
+        first = self.monitor.pending_at(sequence)
+        if isinstance(first, PendingAppend):
+            if (first.generation, first.header, first.data) != (content, request.header, request.data):
+                raise SequenceInUseError(partition_id=partition_id, sequence=sequence, transaction_id=None)
+            first.twins = [*(first.twins or ()), handle]
+            return
+        frame = encode_append(
+            self._req_ids.pack(content, sequence),
+            handle.view,
+            request.write_locks,
+            request.read_locks,
+            request.append_locks,
+            request.header,
+            request.data,
+            session.version,
+        )
+        handle.seq_num, handle.generation, handle.header = sequence, content, request.header
+        handle.data, handle.frame = request.data, frame
+        repeated = self._repeated(handle, sequence)
+        self._take(handle)
+        if not session.send_append(encode_repeated(frame, repeated)):
+            self.deliver(self.monitor.abort(sequence))
+
+    def _repeated(self, entry: PendingAppend, sequence: int) -> Repeated:
+        """What was searched once stays so."""
+        self.catch_up()
+        searched = max(-1 if entry.searched is None else entry.searched, self._marks.searched(sequence))
+        entry.searched = searched
+        return Repeated(self._req_ids.generation, searched)
+
+    def _searches_less(self, entry: PendingAppend) -> bool:
+        """Whether more of the log need not be searched when the append is sent again behind the next mount:
+        the feed was behind, or has gone on since."""
+        self.catch_up()
+        sequence, searched = entry.seq_num, -1 if entry.searched is None else entry.searched
+        return sequence > self._marks.last or self._marks.searched(sequence) > searched
+
+    def catch_up(self) -> None:
+        """Note how far the feed has come."""
+        self._marks.received(self.received())
+
+    def send_again(self, session: AppendConnection, received: int) -> None:
+        """See `AppendWindow`: what has no end yet, in order; what nobody waits for is left to who sends it
+        next."""
+        self.monitor.high_water_mark = received
+        over: list[int] = []
+        for entry in self.monitor.undecided():
+            if not isinstance(entry, PendingAppend):
+                continue
+            frame = frame_for_version(entry.frame, session.version)
+            if frame is None or all(one.given_up for one in (entry, *(entry.twins or ()))):
+                over.append(entry.seq_num)
+                continue
+            entry.frame, entry.tick = frame, self.tick
+            if not session.send_append(encode_repeated(frame, self._repeated(entry, entry.seq_num))):
+                return
+        for sequence in over:
+            self.deliver(self.monitor.abort(sequence, Cause.TOO_OLD))
+
+    # -- outcomes --------------------------------------------------------------------------------------------
+
+    def deliver(self, resolved: Sequence[Resolution]) -> None:
+        """See `AppendWindow`; who has joined an append gets its end."""
+        super().deliver(resolved)
+        for entry, _, _ in resolved:
+            if not isinstance(entry, PendingAppend) or not entry.twins:
+                continue
+            twins, entry.twins = entry.twins, None
+            for twin in twins:
+                twin.lock, twin.winner, twin.detail = entry.lock, entry.winner, entry.detail
+                twin.failure = entry.failure
+            super().deliver([Resolution(twin, entry.cause or Cause.CLOSED, entry.mark) for twin in twins])
+
+    def not_awaited(self, fields: FeedFields) -> None:
+        """The feed brings a number of the producer, of whichever instance."""
+        self._marks.note(fields[4], fields[3])
+
+    def answered(self, answer: Answer, received: int) -> bool:
+        """See `AppendWindow`."""
+        monitor, generation, sequence = self.monitor, answer.generation, answer.seq_num
+        monitor.high_water_mark = received
+        if answer.verdict is Verdict.COMMITTED:
+            for offset in range(answer.appends):
+                number, transaction_id = sequence + offset, answer.number + offset
+                self.deliver(monitor.committed_by_answer(number, generation, transaction_id))
+            return False
+        entry = monitor.entry(sequence, generation)
+        if not isinstance(entry, PendingAppend):
+            return False
+        entry.lock, entry.winner = answer.lock, answer.winner if answer.winner >= 0 else None
+        entry.detail = answer.text or ""
+        if answer.verdict in (Verdict.LOCK_CONFLICT, Verdict.VIEW_AHEAD):
+            self.deliver(monitor.lock_failure(sequence, generation, answer.number)[1])
+        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and answer.number >= 0:
+            entry.failure = SequenceInUseError(
+                partition_id=entry.partition_id, sequence=sequence, transaction_id=answer.number
+            )
+            self.deliver(monitor.refused(sequence, generation, Cause.ID_IN_USE))
+        elif answer.verdict is Verdict.REPEAT_TOO_OLD and self._searches_less(entry):
+            return True
+        elif answer.verdict in _REFUSALS:
+            self.deliver(monitor.refused(sequence, generation, _REFUSALS[answer.verdict]))
+        else:
+            return True
+        return False
+
+    def position_lost(self, received: int) -> None:
+        """The feed stops here, and begins here again."""
+        self._marks.received(received)
+
+    def flush(self, session: AppendConnection) -> bool:
+        """Nothing: what is not answered is sent again."""
+        return False
+
+    def nudge(self, session: AppendConnection, threshold_ticks: int) -> bool:
+        """See `AppendWindow`."""
+        oldest = self.monitor.oldest
+        return isinstance(oldest, PendingAppend) and self.tick - oldest.tick >= threshold_ticks
