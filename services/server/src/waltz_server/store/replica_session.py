@@ -121,7 +121,7 @@ class ReplicaSession:
         """Send the frame that is this replica's next."""
         self.next_seq = frame.seq + 1
         session.votes.sent(self.name, frame.first, frame.last)
-        self._submit_counted(session, frame.first, frame.count, frame.wire_records)
+        self._submit_counted(session, frame.records, frame.size_bytes)
 
     def submit(
         self,
@@ -199,7 +199,7 @@ class ReplicaSession:
                 return  # it ended meanwhile
             session.votes.sent(self.name, first, run.last)
             done: asyncio.Future[None] = self._loop.create_future()
-            self._submit_copy(session, run, done)
+            self._submit_counted(session, run, run.size_bytes, done)
             unanswered.append(done)
             first = run.last + 1
         if self.live:
@@ -216,30 +216,17 @@ class ReplicaSession:
             return first - 1
         return last if frame is None else min(last, frame.last)
 
-    def _submit_copy(self, session: SessionOfReplica, run: RecordRun, done: asyncio.Future[None]) -> None:
-        link = self.link
-        self.in_flight += 1
-        self.in_flight_bytes += run.size_bytes
-        answered = partial(self._answered, session, run.first, run.size_bytes, self._loop.time(), done)
-        submit_copy(link, session.session_id, session.partition_id, session.committed, run, answered)
-
     def _submit_counted(
         self,
         session: SessionOfReplica,
-        first: int,
-        count: int,
-        wire_records: bytes,
+        run: RecordRun,
+        size_bytes: int,
         done: asyncio.Future[None] | None = None,
     ) -> None:
-        size_bytes = len(wire_records)
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        self.submit(
-            session,
-            count,
-            wire_records,
-            partial(self._answered, session, first, size_bytes, self._loop.time(), done),
-        )
+        answered = partial(self._answered, session, run.first, size_bytes, self._loop.time(), done)
+        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)
 
     def _answered(
         self,
@@ -273,7 +260,7 @@ class ReplicaSession:
             self._window = min(float(self._max_frames), self._window + 1.0)
 
 
-def submit_copy(
+def submit_run(
     link: ReplicaLink,
     session_id: int,
     partition_id: int,
@@ -281,7 +268,7 @@ def submit_copy(
     run: RecordRun,
     answered: Callable[[Exception | None], None],
 ) -> None:
-    """Append copied records in the form that the node takes."""
+    """Append records in the form that the node takes."""
     if link.stored_records:
         link.submit_stored_append(
             session_id, partition_id, committed, run.first, run.count, run.stored, answered

@@ -138,7 +138,7 @@ def test_a_frame_is_found_by_each_of_its_records_and_gives_its_bytes_back() -> N
         assert queue.find(txid) is frames[(txid - 10) // 3]
     assert queue.find(9) is None
     assert queue.find(18) is None
-    assert queue.retained_bytes == sum(len(frame.wire_records) for frame in frames)
+    assert queue.retained_bytes == sum(len(frame.records.wire) for frame in frames)
     for _ in frames:
         queue.drop_first()
     assert (queue.retained_bytes, queue.base_seq, queue.end_seq) == (0, 3, 3)
