@@ -109,4 +109,12 @@ STORED_RECORD_BUGS = (
         "        submit_run(self.link, session.session_id, session.partition_id, mark, run, answered)\n",
         "A node takes for committed what has been numbered only.",
     ),
+    _store(
+        "record_of_an_earlier_id_kept",
+        "D1",
+        "frames.py",
+        "            entry.stored = None  # one that was made under an earlier id is another record\n",
+        "",
+        "A reader is given a transaction under the id that it had in a session that was lost.",
+    ),
 )

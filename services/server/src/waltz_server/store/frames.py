@@ -23,8 +23,10 @@ _RECORD_HEAD_BYTES = 24
 
 
 class Frame:
-    """The records of consecutive entries, and the entries until they are committed. `size_bytes`: of the wire
-    records, whatever their form."""
+    """The records of consecutive entries, and the entries until they are committed.
+
+    `size_bytes`: of the wire records, whatever their form. Where replicas take both forms, both are kept.
+    """
 
     __slots__ = ("count", "entries", "first", "last", "records", "seq", "size_bytes")
 
@@ -70,6 +72,7 @@ class FrameQueue:
         size_bytes = _RECORD_HEAD_BYTES * len(entries)
         for entry in entries:
             entry.transaction_id = txid
+            entry.stored = None  # one that was made under an earlier id is another record
             txid += 1
             size_bytes += len(entry.tail)
         self.next_txid = txid
