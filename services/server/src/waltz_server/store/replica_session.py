@@ -25,8 +25,9 @@ from waltz_server.store.waiting import Signal, wait_for
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
-_COPIES_IN_FLIGHT = 2
-"""Appends of copied records without an answer: one is on the disk while the next is on its way."""
+_COPIES_IN_FLIGHT = 1
+"""Appends of copied records without an answer. All partitions share the node's connection and its time limit,
+and a node takes a request of any size only where no other one of the partition waits."""
 
 
 class ReplicaMode(enum.Enum):
@@ -185,7 +186,7 @@ class ReplicaSession:
                     break
                 first = session.votes.durable(self.name) + 1
             last = self._copied_up_to(session, first)
-            if unanswered and (len(unanswered) >= _COPIES_IN_FLIGHT or last < first):
+            if unanswered and last < first:
                 await unanswered.popleft()
                 continue
             run = await session.read_for_copy(first, last, exclude=self.name)
@@ -195,6 +196,8 @@ class ReplicaSession:
                 else:  # weakness 29: an empty answer is a pause, never an endless loop
                     await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
                 continue
+            while len(unanswered) >= _COPIES_IN_FLIGHT:
+                await unanswered.popleft()
             if not session.votes.has_voice(self.name):
                 return  # it ended meanwhile
             session.votes.sent(self.name, first, run.last)
