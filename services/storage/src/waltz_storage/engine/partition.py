@@ -299,8 +299,8 @@ class Partition:
             raise RequestRefusedError(
                 f"last transaction {own} is below the local mark {info.local_low_water_mark}"
             )
-        self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
         self._committed = min(self._committed, low_water_mark)
+        self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
         self._set_info(
             lambda info: info._replace(
                 session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=own
