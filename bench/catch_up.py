@@ -1,5 +1,5 @@
-"""A storage node that is far behind, and readers of what no server has in its cache: both with version 0 of the
-storage protocol, that of release 0.13.2, and with version 1, in turn on one cluster.
+"""A storage node that is far behind, and readers of what no server has in its cache: both with version 0 of
+the storage protocol, that of release 0.13.2, and with version 1, in turn on one cluster.
 
 The node was stopped while the others took the records; it is started again next to a few closed-loop writers,
 and is behind no longer when it holds what there was then. The servers cache no transactions, so whatever a

@@ -67,6 +67,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_session_corners.py",
     ),
     "waltz_server/store/replica_session.py": (
+        f"{_STORE}/test_record_reads.py",
         f"{_STORE}/test_session_frames.py",
         f"{_STORE}/test_what_a_session_keeps.py",
     ),
@@ -74,7 +75,14 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_recovery_examples.py",
         f"{_STORE}/test_recovery_corners.py",
     ),
+    "waltz_server/store/record_reads.py": (
+        f"{_STORE}/test_record_reads.py",
+        f"{_STORE}/test_what_a_session_keeps.py",
+        f"{_STORE}/test_router_and_directory.py",
+    ),
+    "waltz_server/store/record_run.py": (f"{_STORE}/test_record_reads.py",),
     "waltz_server/store/router.py": (
+        f"{_STORE}/test_record_reads.py",
         f"{_STORE}/test_what_a_session_keeps.py",
         f"{_STORE}/test_router_and_directory.py",
     ),
@@ -156,6 +164,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
+        f"{_STORAGE}/test_node_stored.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c5_crashes.py",
         f"{_STORAGE}/test_weaknesses.py",
@@ -200,12 +209,17 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_safety_c6_crashes.py",
     ),
     "waltz_storage/service/disk_pool.py": (
+        f"{_STORAGE}/test_node_stored.py",
         f"{_STORAGE}/test_node.py",
         f"{_STORAGE}/test_node_fence.py",
         f"{_STORAGE}/test_node_journal.py",
     ),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
-    "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
+    "waltz_storage/service/jobs.py": (
+        f"{_STORAGE}/test_node_fence.py",
+        f"{_STORAGE}/test_node_stored.py",
+        f"{_STORAGE}/test_node.py",
+    ),
     "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
     "waltz_client/_internal/append/request.py": (
         f"{_CLIENT}/test_bad_input.py",

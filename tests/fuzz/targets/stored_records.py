@@ -1,5 +1,5 @@
-"""Stored records between servers and storage nodes: appends as the node parses them, ranges as the server cuts
-them.
+"""Stored records between servers and storage nodes: appends as the node parses them, ranges as the server
+cuts them.
 
 First byte, bit 0: make the checksum of every record right that can be found, so that what lies behind is
 tried.

@@ -64,7 +64,7 @@ def _malformed(target: Target) -> list[bytes]:
         target.frame(b"", (64 << 20) + 1),
         encode_hello((0, 1, 2), "again"),
     ]
-    for kind in (-128, -1, *range(24), 127):
+    for kind in (-128, -1, *range(40), 127):
         code = struct.pack(">b", kind)
         frames += [
             target.frame(code),
@@ -115,12 +115,12 @@ async def stranger_sessions(target: Target) -> None:
         async with wire(target) as made:
             if opened_wrongly:
                 await made.send(target.opening(_WRONG_KEY))
-                answer = STORAGE.decode(await made.frame(), 0)
+                answer = STORAGE.decode(await made.frame(), target.version)
                 assert isinstance(answer, storage.FailureResponse), answer
                 assert target.cluster_key not in str(answer), "a stranger was given the cluster key"
             for number, request in enumerate(_session_requests(target)):
-                await made.send(STORAGE.encode(request, 0))
-                answer = STORAGE.decode(await made.frame(), 0)
+                await made.send(STORAGE.encode(request, target.version))
+                answer = STORAGE.decode(await made.frame(), target.version)
                 assert isinstance(answer, storage.FailureResponse), (number, answer)
     assert [await running_session(target, partition) for partition in range(target.partitions)] == sessions
 
@@ -139,6 +139,8 @@ def _session_requests(target: Target, session_id: int = _HUGE_SESSION) -> list[M
             storage.RecordHeaderRequest(*ids, 0),
             storage.MaxTransactionIdRequest(*ids, False),
             storage.RecordListRequest(*ids, 0, 1 << 30),
+            storage.StoredRangeRequest(*ids, 0, 100, 100, 1 << 20, storage.UNRESOLVED),
+            storage.StoredAppendRequest(*ids, 1 << 40, 0, 0, b""),
             storage.RecordHeaderListRequest(*ids, 0, 1 << 30),
         ]
     return found
@@ -169,8 +171,10 @@ async def stranger_administration(target: Target) -> None:
 async def running_session(target: Target, partition: int) -> int:
     """The session that owns a partition: a request of session -1 is refused with its number."""
     async with wire(target, opened=True) as made:
-        await made.send(STORAGE.encode(storage.MaxTransactionIdRequest(-1, 1, partition, False), 0))
-        answer = STORAGE.decode(await made.frame(), 0)
+        await made.send(
+            STORAGE.encode(storage.MaxTransactionIdRequest(-1, 1, partition, False), target.version)
+        )
+        answer = STORAGE.decode(await made.frame(), target.version)
     assert isinstance(answer, storage.FailureResponse), answer
     found = re.search(r"takes session (\d+)", answer.error.message or "")
     assert found is not None, answer
@@ -191,8 +195,8 @@ async def replayed(target: Target) -> None:
         for requests in (old, old[::-1]):
             async with wire(target, opened=True) as made:
                 for request in requests * 3:
-                    await made.send(STORAGE.encode(request, 0))
-                    answer = STORAGE.decode(await made.frame(), 0)
+                    await made.send(STORAGE.encode(request, target.version))
+                    answer = STORAGE.decode(await made.frame(), target.version)
                     assert isinstance(answer, storage.FailureResponse), answer
 
 
@@ -203,8 +207,8 @@ async def highest_fence(target: Target) -> None:
     for session_id in (2**63 - 1, 2**62, 2**48, max(before) + 2**33):
         async with wire(target, opened=True) as made:
             for request in _session_requests(target, session_id):
-                await made.send(STORAGE.encode(request, 0))
-                answer = STORAGE.decode(await made.frame(), 0)
+                await made.send(STORAGE.encode(request, target.version))
+                answer = STORAGE.decode(await made.frame(), target.version)
                 assert isinstance(answer, storage.FailureResponse), answer
     assert [await running_session(target, partition) for partition in range(target.partitions)] == before
 

@@ -105,7 +105,10 @@ async def deaf_server(target: Target) -> None:
     takes nothing."""
     session = await running_session(target, 0)
     ids = (session, 1, 0)
-    await _ask_on(target, STORAGE.encode(storage.RecordListRequest(*ids, 0, 10_000), 0) * 200)
+    listed = storage.RecordListRequest(*ids, 0, 10_000)
+    ranged = storage.StoredRangeRequest(*ids, 0, 10_000, 10_000, 1 << 30, storage.UNRESOLVED)
+    asked = STORAGE.encode(listed, target.version) + STORAGE.encode(ranged, target.version)
+    await _ask_on(target, asked * 100)
 
 
 async def deaf_administrator(target: Target) -> None:

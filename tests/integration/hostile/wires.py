@@ -16,7 +16,7 @@ from waltz_protocol.messages import admin, storage
 
 _HEAD = struct.Struct(">bhi")
 MAGICS = {"client": Magic.CLIENT, "storage": Magic.STORAGE, "admin": Magic.ADMIN}
-VERSIONS = {"client": (0, 1, 2, 3, 4), "storage": (0,), "admin": (0,)}
+VERSIONS = {"client": (0, 1, 2, 3, 4), "storage": (0, 1), "admin": (0,)}
 _PATIENCE_SECONDS = 15.0
 
 
@@ -52,8 +52,8 @@ class Target:
         """The Open request, with the right key unless another one is given."""
         key = cluster_key or UUID(self.cluster_key)
         if self.kind == "admin":
-            return ADMIN.encode(admin.OpenRequest(-1, key, self.partitions), 0)
-        return STORAGE.encode(storage.OpenRequest(-1, -1, -1, key, self.partitions), 0)
+            return ADMIN.encode(admin.OpenRequest(-1, key, self.partitions), self.version)
+        return STORAGE.encode(storage.OpenRequest(-1, -1, -1, key, self.partitions), self.version)
 
 
 def careless_tls(target: Target) -> ssl.SSLContext | None:

@@ -243,6 +243,21 @@ STORE_MUTANTS = (
         found_at=6,
     ),
     Mutant(
+        name="mark_carried_too_far",
+        rule="D1",
+        edits=(
+            Edit(
+                f"{_STORE}/replica_session.py",
+                "        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)\n",
+                "        mark = run.last\n"
+                "        submit_run(self.link, session.session_id, session.partition_id, mark, run, answered)\n",
+            ),
+        ),
+        expected=("carried_mark",),
+        how="A storage node is sent what it stores as if it were committed, and would give it to any reader.",
+        found_at=0,
+    ),
+    Mutant(
         name="catch_up_leaves_a_gap",
         rule="D3",
         edits=(

@@ -1,4 +1,4 @@
-"""Planted bugs in version 1 of the storage protocol: stored records out and in, and the mark that they carry."""
+"""Planted bugs in version 1 of the storage protocol: stored records out and in, and the mark they carry."""
 
 from __future__ import annotations
 
@@ -101,12 +101,20 @@ STORED_RECORD_BUGS = (
         "A node that answers with records above the committed mark is believed.",
     ),
     _store(
-        "mark_carried_too_far",
+        "mark_of_what_has_a_number_only",
         "D1",
         "replica_session.py",
-        "        submit_copy(link, session.session_id, session.partition_id, session.committed, run, answered)\n",
+        "        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)\n",
         "        mark = session.queue.next_txid\n"
-        "        submit_copy(link, session.session_id, session.partition_id, mark, run, answered)\n",
+        "        submit_run(self.link, session.session_id, session.partition_id, mark, run, answered)\n",
         "A node takes for committed what has been numbered only.",
+    ),
+    _store(
+        "record_of_an_earlier_id_kept",
+        "D1",
+        "frames.py",
+        "            entry.stored = None  # one that was made under an earlier id is another record\n",
+        "",
+        "A reader is given a transaction under the id that it had in a session that was lost.",
     ),
 )

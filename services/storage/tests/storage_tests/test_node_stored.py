@@ -298,3 +298,34 @@ async def test_a_full_queue_refuses_stored_appends_by_their_bytes(tmp_path: Path
             await asyncio.sleep(0.01)
         assert "queue of the partition is full" in str(ends[0])
         gate.release()
+
+
+async def test_a_range_over_two_segments_exceeds_its_bytes_by_no_record_of_the_second(tmp_path: Path) -> None:
+    """Else a small record before a huge one makes an answer that no frame can hold, on every try."""
+    async with running_node(tmp_path, assign=(PARTITION,), threshold=100) as node, server_of(node) as server:
+        await server.last_session_info(5, PARTITION)
+        await append(server, 0, stored(0, 1, 200), 1)
+        await append(server, 1, stored(1, 1, 50_000), 1)
+        assert await ranged(server, 0, 1, 1, max_bytes=1000) == (0, 1, stored(0, 1, 200))
+        assert await ranged(server, 1, 1, 1, max_bytes=1000) == (1, 1, stored(1, 1, 50_000))
+
+
+async def test_safety_d1_a_mark_ends_with_the_session_that_sent_it(tmp_path: Path) -> None:
+    async with running_node(tmp_path, assign=(PARTITION,)) as node, server_of(node) as server:
+        await server.last_session_info(5, PARTITION)
+        await append(server, 0, stored(0, 2), 2, committed=90)
+        await server.set_low_water_mark(6, PARTITION, 1)
+        server.submit_stored_append(6, PARTITION, -1, 2, 3, stored(2, 3), lambda _: None)
+        assert await server.max_transaction_id(6, PARTITION) == 4
+        assert node.manager.get(PARTITION).committed == 1
+
+
+async def test_a_record_whose_data_does_not_match_its_own_checksum_is_not_stored(tmp_path: Path) -> None:
+    """Though the checksum over everything fits: version 0 could not read it."""
+    wrong = bytearray(wire_record(0))
+    wrong[-1] ^= 1
+    async with running_node(tmp_path, assign=(PARTITION,)) as node, server_of(node) as server:
+        await server.last_session_info(5, PARTITION)
+        with pytest.raises(RequestFailedError, match="data checksum"):
+            await append(server, 0, stored_of_record(bytes(wrong)), 1)
+        assert node.manager.get(PARTITION).max_txid == -1

@@ -201,7 +201,9 @@ class BlockFeeds:
         tip, self._tip = self._tip, {}
         get, count = self._cache.get, len(entries)
         records = [
-            get(entry.transaction_id) or stored_of_entry(entry.transaction_id, entry.req_id, entry.tail)
+            entry.stored
+            or get(entry.transaction_id)
+            or stored_of_entry(entry.transaction_id, entry.req_id, entry.tail)
             for entry in entries
         ]
         size = total_bytes(records)

@@ -477,11 +477,11 @@ class Partition:
             self._fail(f"transaction {first} was committed after {mark}")
             return
         self._appends.committed(entries)
-        put = self._transactions.put_entry
+        put = self._transactions.put_committed
         frames = []
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
-            put(entry.transaction_id, entry.req_id, entry.tail)
+            put(entry)
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
         followed = self._feeds.publish(first, b"".join(frames))

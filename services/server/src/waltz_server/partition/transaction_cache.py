@@ -6,8 +6,8 @@ one dictionary entry and one queue entry per transaction and nothing on a hit.
 
 Invariants
 * Only committed transactions are put in (safety D1); callers fill it at commit and from reads below the mark.
-* What is put in at its commit gets the stored form, with its checksum, when it is first asked for: most
-  transactions of a log that is only written never are.
+* What is put in at its commit gets the stored form, with its checksum, when it is first asked for, unless it
+  has one for the storage nodes: most transactions of a log that is only written are never read.
 * Failed reads leave nothing behind (weakness 13.13).
 * `used_bytes` <= `capacity_bytes`, bookkeeping of `ENTRY_OVERHEAD_BYTES` per entry included.
 * Dropping a partition costs as much as it holds: its queue entries stay behind, dead, until eviction meets
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 
 from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry
+from waltz_server.store.api import AppendEntry
 
 ENTRY_OVERHEAD_BYTES = 200
 """Dictionary slot, queue tuple, integers and object header of one entry, measured on CPython 3.11."""
@@ -63,11 +64,12 @@ class PartitionTransactionCache:
         if transaction_id not in self.entries:
             self._cache.insert(self._life, transaction_id, record, len(record))
 
-    def put_entry(self, transaction_id: int, req_id: bytes, tail: bytes) -> None:
-        """The same of a transaction just committed; `tail` is i32 header | i32 length | data | i32 crc."""
-        if transaction_id not in self.entries:
-            size = _BEFORE_TAIL_BYTES + len(tail) + SEAL_BYTES
-            self._cache.insert(self._life, transaction_id, (req_id, tail), size)
+    def put_committed(self, entry: AppendEntry) -> None:
+        """The same of a transaction just committed."""
+        if entry.transaction_id not in self.entries:
+            size = _BEFORE_TAIL_BYTES + len(entry.tail) + SEAL_BYTES
+            kept = entry.stored or (entry.req_id, entry.tail)
+            self._cache.insert(self._life, entry.transaction_id, kept, size)
 
     def drop(self) -> None:
         """Forget everything of this partition (it left this server)."""

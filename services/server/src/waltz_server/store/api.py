@@ -113,6 +113,8 @@ class AppendEntry:
     tail: bytes
     transaction_id: int = -1
     context: object = None
+    stored: bytes | None = None
+    """The stored record, where one was made for the storage nodes."""
 
     @property
     def size_bytes(self) -> int:

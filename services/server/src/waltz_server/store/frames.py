@@ -12,25 +12,32 @@ import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import accumulate
 
+from waltz_protocol.frames.blocks import stored_of_entry
 from waltz_server.store.api import AppendEntry
+from waltz_server.store.record_run import RecordRun
 
 _PACK_TXID = struct.Struct(">q").pack
 _RECORD_HEAD_BYTES = 24
 
 
 class Frame:
-    """Consecutive wire records first..last, and the entries they came from."""
+    """The records of consecutive entries, and the entries until they are committed.
 
-    __slots__ = ("count", "entries", "first", "last", "seq", "wire_records")
+    `size_bytes`: of the wire records, whatever their form. Where replicas take both forms, both are kept.
+    """
 
-    def __init__(self, seq: int, entries: list[AppendEntry], wire_records: bytes) -> None:
+    __slots__ = ("count", "entries", "first", "last", "records", "seq", "size_bytes")
+
+    def __init__(self, seq: int, entries: list[AppendEntry], records: RecordRun, size_bytes: int) -> None:
         self.seq = seq
         self.entries = entries
         self.count = len(entries)
         self.first = entries[0].transaction_id
         self.last = entries[-1].transaction_id
-        self.wire_records = wire_records
+        self.records = records
+        self.size_bytes = size_bytes
 
 
 class FrameQueue:
@@ -43,6 +50,9 @@ class FrameQueue:
         self.retained_bytes = 0
         self.waiting: list[AppendEntry] = []
         """Entries that have an id and no frame yet."""
+        self.stored = False
+        """Frames are built as stored records: a replica takes these. The other form is made from them where
+        somebody needs it."""
         self._max_frame_bytes = max_frame_bytes
         self._max_frame_records = max_frame_records
 
@@ -62,6 +72,7 @@ class FrameQueue:
         size_bytes = _RECORD_HEAD_BYTES * len(entries)
         for entry in entries:
             entry.transaction_id = txid
+            entry.stored = None  # one that was made under an earlier id is another record
             txid += 1
             size_bytes += len(entry.tail)
         self.next_txid = txid
@@ -71,18 +82,13 @@ class FrameQueue:
     def build(self) -> Frame:
         """Make the next frame of what waits: up to the limits, at least one record (which may be larger)."""
         waiting = self.waiting
-        parts: list[bytes] = []
-        add = parts.append
         room = self._max_frame_bytes
-        count = 0
+        count = size_bytes = 0
         for entry in waiting:
-            tail = entry.tail
-            room -= _RECORD_HEAD_BYTES + len(tail)
-            if room < 0 and count:
+            size = _RECORD_HEAD_BYTES + len(entry.tail)
+            if size_bytes + size > room and count:
                 break
-            add(_PACK_TXID(entry.transaction_id))
-            add(entry.req_id)
-            add(tail)
+            size_bytes += size
             count += 1
             if count == self._max_frame_records:
                 break
@@ -90,10 +96,21 @@ class FrameQueue:
             taken, self.waiting = waiting, []
         else:
             taken, self.waiting = waiting[:count], waiting[count:]
-        frame = Frame(self.end_seq, taken, b"".join(parts))
+        records = self._stored_of(taken) if self.stored else _wire_of(taken)
+        frame = Frame(self.end_seq, taken, records, size_bytes)
         self.frames.append(frame)
-        self.retained_bytes += len(frame.wire_records)
+        self.retained_bytes += size_bytes
         return frame
+
+    @staticmethod
+    def _stored_of(entries: Sequence[AppendEntry]) -> RecordRun:
+        """Each entry keeps its record, for the cache of those who read it."""
+        records: list[bytes] = []
+        for entry in entries:
+            entry.stored = stored_of_entry(entry.transaction_id, entry.req_id, entry.tail)
+            records.append(entry.stored)
+        starts = list(accumulate(map(len, records), initial=0))
+        return RecordRun.of_stored(entries[0].transaction_id, b"".join(records), starts)
 
     def get(self, seq: int) -> Frame:
         return self.frames[seq - self.base_seq]
@@ -107,4 +124,14 @@ class FrameQueue:
     def drop_first(self) -> None:
         frame = self.frames.popleft()
         self.base_seq += 1
-        self.retained_bytes -= len(frame.wire_records)
+        self.retained_bytes -= frame.size_bytes
+
+
+def _wire_of(entries: Sequence[AppendEntry]) -> RecordRun:
+    parts: list[bytes] = []
+    add = parts.append
+    for entry in entries:
+        add(_PACK_TXID(entry.transaction_id))
+        add(entry.req_id)
+        add(entry.tail)
+    return RecordRun.of_joined_wire(entries[0].transaction_id, len(entries), b"".join(parts))

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from waltz_protocol.errors import ProtocolError, WaltzProtocolError
+from waltz_protocol.errors import ProtocolError, RequestFailedError, WaltzProtocolError
+from waltz_protocol.fence_refusal import named_fence
 from waltz_protocol.frames.blocks import cut_stored
 from waltz_protocol.records import verify_record
 from waltz_server.store.list_request_size import ListRequestSize
@@ -19,6 +20,8 @@ from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaLink
 
 _TXID = struct.Struct(">q")
+_MAX_LISTED_RECORDS = 256
+"""In one list request of a reader."""
 
 
 class WrongRecordsError(WaltzProtocolError):
@@ -56,17 +59,23 @@ async def read_records(link: ReplicaLink, wanted: Wanted, size: ListRequestSize)
 
 
 async def _stored(link: ReplicaLink, wanted: Wanted) -> RecordRun | None:
-    """The same as stored records; None when one of them is damaged."""
+    """The same as stored records; None when one of them is damaged, or cannot be read: a list gets as far as
+    the records before it."""
     first, last = wanted.first, wanted.last
-    found, count, data = await link.stored_range(
-        wanted.session_id,
-        wanted.partition_id,
-        first,
-        last,
-        committed=wanted.committed,
-        max_bytes=wanted.max_bytes,
-        unresolved=wanted.unresolved,
-    )
+    try:
+        found, count, data = await link.stored_range(
+            wanted.session_id,
+            wanted.partition_id,
+            first,
+            last,
+            committed=wanted.committed,
+            max_bytes=wanted.max_bytes,
+            unresolved=wanted.unresolved,
+        )
+    except RequestFailedError as error:
+        if named_fence(error.message) is not None:
+            raise
+        return None
     if count == 0:
         raise WrongRecordsError(f"it has no record {first}")
     if found != first or not 0 < count <= last - first + 1:
@@ -86,6 +95,8 @@ async def _listed(link: ReplicaLink, wanted: Wanted, size: ListRequestSize) -> l
     """Wire records, not checked; learns from how the request ends. Cancelling counts as a failure: the caller
     may have given up on an answer too large."""
     count = wanted.last - wanted.first + 1
+    if not wanted.unresolved:
+        count = min(count, _MAX_LISTED_RECORDS)
     asked = size.ask(count, wanted.max_bytes)
     try:
         records = await link.record_list_raw(wanted.session_id, wanted.partition_id, wanted.first, asked)

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from waltz_protocol.frames.blocks import record_of_stored, stored_of_record
+from waltz_protocol.records import split_records
 
 
 class RecordRun:
     """Records `first` to `last`, at least one. Made by `of_stored` and `of_wire`; immutable."""
 
-    __slots__ = ("_records", "_starts", "_stored", "_wire", "count", "first", "size_bytes")
+    __slots__ = ("_joined", "_records", "_starts", "_stored", "_wire", "count", "first", "size_bytes")
 
     def __init__(
         self, first: int, count: int, size_bytes: int, stored: bytes | None, starts: Sequence[int]
@@ -28,6 +29,7 @@ class RecordRun:
         self._starts = starts
         self._records: list[bytes] | None = None
         self._wire: list[bytes] | None = None
+        self._joined: bytes | None = None
 
     @classmethod
     def of_stored(cls, first: int, data: bytes, starts: Sequence[int]) -> RecordRun:
@@ -39,6 +41,13 @@ class RecordRun:
         """Of wire records."""
         run = cls(first, len(records), sum(map(len, records)), None, ())
         run._wire = records
+        return run
+
+    @classmethod
+    def of_joined_wire(cls, first: int, count: int, data: bytes) -> RecordRun:
+        """Of wire records back to back."""
+        run = cls(first, count, len(data), None, ())
+        run._joined = data
         return run
 
     @property
@@ -53,7 +62,7 @@ class RecordRun:
             if self._stored is not None:
                 self._records = [self._stored[start:end] for start, end in pairwise(self._starts)]
             else:
-                self._records = [stored_of_record(record) for record in self._wire or ()]
+                self._records = [stored_of_record(record) for record in self._wire_records()]
         return self._records
 
     @property
@@ -66,6 +75,14 @@ class RecordRun:
     @property
     def wire(self) -> bytes:
         """The wire records back to back."""
+        if self._joined is None:
+            self._joined = b"".join(self._wire_records())
+        return self._joined
+
+    def _wire_records(self) -> list[bytes]:
         if self._wire is None:
-            self._wire = [record_of_stored(record) for record in self.records]
-        return b"".join(self._wire)
+            if self._joined is not None:
+                self._wire = [bytes(view) for view in split_records(memoryview(self._joined), self.count)]
+            else:
+                self._wire = [record_of_stored(record) for record in self.records]
+        return self._wire

@@ -42,7 +42,7 @@ from waltz_server.store.recovery_steps import (
     Wait,
 )
 from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
-from waltz_server.store.replica_session import ReplicaSession, submit_copy
+from waltz_server.store.replica_session import ReplicaSession, submit_run
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal
@@ -299,7 +299,7 @@ class ReplicaRecovery:
             if not done.done():
                 done.set_result(error)
 
-        submit_copy(link, self._session_id, self._partition_id, -1, run, answered)
+        submit_run(link, self._session_id, self._partition_id, -1, run, answered)
         if run.last < last:
             with contextlib.suppress(WaltzProtocolError):  # the next step asks again, and reports it
                 self._ahead = source, await self._read(source, run.last + 1, last)

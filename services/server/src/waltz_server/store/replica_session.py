@@ -25,8 +25,9 @@ from waltz_server.store.waiting import Signal, wait_for
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
-_COPIES_IN_FLIGHT = 2
-"""Appends of copied records without an answer: one is on the disk while the next is on its way."""
+_COPIES_IN_FLIGHT = 1
+"""Appends of copied records without an answer. All partitions share the node's connection and its time limit,
+and a node takes a request of any size only where no other one of the partition waits."""
 
 
 class ReplicaMode(enum.Enum):
@@ -121,7 +122,7 @@ class ReplicaSession:
         """Send the frame that is this replica's next."""
         self.next_seq = frame.seq + 1
         session.votes.sent(self.name, frame.first, frame.last)
-        self._submit_counted(session, frame.first, frame.count, frame.wire_records)
+        self._submit_counted(session, frame.records, frame.size_bytes)
 
     def submit(
         self,
@@ -185,7 +186,7 @@ class ReplicaSession:
                     break
                 first = session.votes.durable(self.name) + 1
             last = self._copied_up_to(session, first)
-            if unanswered and (len(unanswered) >= _COPIES_IN_FLIGHT or last < first):
+            if unanswered and last < first:
                 await unanswered.popleft()
                 continue
             run = await session.read_for_copy(first, last, exclude=self.name)
@@ -195,11 +196,13 @@ class ReplicaSession:
                 else:  # weakness 29: an empty answer is a pause, never an endless loop
                     await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
                 continue
+            while len(unanswered) >= _COPIES_IN_FLIGHT:
+                await unanswered.popleft()
             if not session.votes.has_voice(self.name):
                 return  # it ended meanwhile
             session.votes.sent(self.name, first, run.last)
             done: asyncio.Future[None] = self._loop.create_future()
-            self._submit_copy(session, run, done)
+            self._submit_counted(session, run, run.size_bytes, done)
             unanswered.append(done)
             first = run.last + 1
         if self.live:
@@ -216,30 +219,17 @@ class ReplicaSession:
             return first - 1
         return last if frame is None else min(last, frame.last)
 
-    def _submit_copy(self, session: SessionOfReplica, run: RecordRun, done: asyncio.Future[None]) -> None:
-        link = self.link
-        self.in_flight += 1
-        self.in_flight_bytes += run.size_bytes
-        answered = partial(self._answered, session, run.first, run.size_bytes, self._loop.time(), done)
-        submit_copy(link, session.session_id, session.partition_id, session.committed, run, answered)
-
     def _submit_counted(
         self,
         session: SessionOfReplica,
-        first: int,
-        count: int,
-        wire_records: bytes,
+        run: RecordRun,
+        size_bytes: int,
         done: asyncio.Future[None] | None = None,
     ) -> None:
-        size_bytes = len(wire_records)
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        self.submit(
-            session,
-            count,
-            wire_records,
-            partial(self._answered, session, first, size_bytes, self._loop.time(), done),
-        )
+        answered = partial(self._answered, session, run.first, size_bytes, self._loop.time(), done)
+        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)
 
     def _answered(
         self,
@@ -273,7 +263,7 @@ class ReplicaSession:
             self._window = min(float(self._max_frames), self._window + 1.0)
 
 
-def submit_copy(
+def submit_run(
     link: ReplicaLink,
     session_id: int,
     partition_id: int,
@@ -281,7 +271,7 @@ def submit_copy(
     run: RecordRun,
     answered: Callable[[Exception | None], None],
 ) -> None:
-    """Append copied records in the form that the node takes."""
+    """Append records in the form that the node takes."""
     if link.stored_records:
         link.submit_stored_append(
             session_id, partition_id, committed, run.first, run.count, run.stored, answered

@@ -92,6 +92,7 @@ class StoreSession:
         """A replica that ZooKeeper lists as (this session, UNRESOLVED) takes part from now on."""
         self.replicas[replica.name] = replica
         self._members = tuple(self.replicas.values())
+        self.queue.stored = any(member.link.stored_records for member in self._members)
         self.votes.join(replica.name, durable)
         if self.votes.admit(replica.name):
             self._advance()
@@ -176,7 +177,7 @@ class StoreSession:
             entries = frames[0].entries
         else:
             entries = [entry for frame in frames for entry in frame.entries]
-        size_bytes = sum(len(frame.wire_records) for frame in frames)
+        size_bytes = sum(frame.size_bytes for frame in frames)
         for frame in frames:
             frame.entries = []
         self.confirmations.committed(frames[-1].seq)

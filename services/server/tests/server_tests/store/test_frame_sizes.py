@@ -25,13 +25,13 @@ def frames_of(batch: list[AppendEntry]) -> list[Frame]:
 def test_a_large_record_behind_small_ones_gets_a_frame_of_its_own() -> None:
     frames = frames_of([*entries(5), *entries(1, 5 * LIMIT), *entries(5)])
     assert [(frame.first, frame.last) for frame in frames] == [(0, 4), (5, 5), (6, 10)]
-    assert all(len(frame.wire_records) <= LIMIT or frame.count == 1 for frame in frames)
+    assert all(len(frame.records.wire) <= LIMIT or frame.count == 1 for frame in frames)
 
 
 def test_frames_are_filled_up_to_the_limit() -> None:
     [first, second] = frames_of(entries(11, 64))
     assert first.count == 10
-    assert len(first.wire_records) == LIMIT
+    assert len(first.records.wire) == LIMIT
     assert second.first == 10
 
 
@@ -43,5 +43,5 @@ def test_the_largest_append_a_client_can_send_fits_into_a_storage_frame() -> Non
     append = parse_append(memoryview(framed)[FRAME_HEADER_SIZE:], 0)
     assert append is not None
     [frame] = frames_of([AppendEntry(append.req_id, append.generation, append.tail)])
-    parts = storage_append_parts(0, 1, 1, 1, 1, frame.wire_records)
+    parts = storage_append_parts(0, 1, 1, 1, 1, frame.records.wire)
     assert sum(len(part) for part in parts) <= FRAME_HEADER_SIZE + DEFAULT_MAX_FRAME_BYTES

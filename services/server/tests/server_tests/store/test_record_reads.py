@@ -203,3 +203,15 @@ async def test_safety_d1_a_copy_carries_the_committed_mark_and_no_more() -> None
             assert behind.committed < len(server.listener.committed_entries)
             await asyncio.sleep(0.05)
         await until(lambda: behind.max_txid == 106, 200)
+
+
+async def test_a_range_that_a_node_cannot_read_is_asked_for_as_a_list() -> None:
+    """One unreadable record must not hide those before it; a fence is a refusal of all."""
+    node = node_with_records("a:1", 20)
+    node.refuse = lambda kind, _: "the index is damaged" if kind == "range" else None
+    assert (await read_records(link_to(node, 1), wanted(0, 9), ListRequestSize())).first == 0
+    node.refuse, node.fence = None, 7
+    node.calls.clear()
+    with pytest.raises(Exception, match="session 0"):
+        await read_records(link_to(node, 1), wanted(0, 9), ListRequestSize())
+    assert node.calls == ["range"]

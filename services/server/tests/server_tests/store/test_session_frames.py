@@ -137,6 +137,21 @@ async def test_records_for_a_copy_come_from_those_who_have_them_or_nobody() -> N
     assert await session.read_for_copy(0, 10, exclude="b") is None
 
 
+async def test_safety_d1_a_read_ends_at_the_committed_mark() -> None:
+    """However much the replica that is asked has acknowledged."""
+    bench = Bench()
+    bench.append(1)
+    for name in "ab":
+        bench.links[name].answer()
+    bench.append(2)
+    bench.links["a"].answer()
+    session = bench.session
+    session.fail_replica("b", "gone")
+    assert (session.committed, session.votes.durable("a")) == (0, 2)
+    for _ in range(3):
+        assert (await session.read(0, 10, 1 << 20)).count == 1
+
+
 async def test_a_replica_with_frames_on_their_way_does_not_go_live_again() -> None:
     bench = Bench()
     bench.append(1)

@@ -138,7 +138,7 @@ def test_a_frame_is_found_by_each_of_its_records_and_gives_its_bytes_back() -> N
         assert queue.find(txid) is frames[(txid - 10) // 3]
     assert queue.find(9) is None
     assert queue.find(18) is None
-    assert queue.retained_bytes == sum(len(frame.wire_records) for frame in frames)
+    assert queue.retained_bytes == sum(len(frame.records.wire) for frame in frames)
     for _ in frames:
         queue.drop_first()
     assert (queue.retained_bytes, queue.base_seq, queue.end_seq) == (0, 3, 3)
@@ -160,3 +160,19 @@ async def test_records_of_a_node_are_believed_only_whole_and_in_their_places() -
     assert check_records([records[1], records[1]], 1) == "it answered with record 1 instead of 2"
     damaged = records[2][:-6] + bytes([records[2][-6] ^ 1]) + records[2][-5:]
     assert check_records([records[1], damaged], 1) == "the data of record 2 does not match its checksum"
+
+
+def test_a_record_made_under_an_earlier_id_is_not_kept() -> None:
+    """An entry that is numbered anew, in a session whose replicas take wire records only."""
+    batch = entries(2)
+    first = FrameQueue(next_txid=10, max_frame_bytes=1 << 20, max_frame_records=3)
+    first.stored = True
+    first.add(batch)
+    frame = first.build()
+    assert frame.records.records == [one.stored for one in batch]
+    second = FrameQueue(next_txid=20, max_frame_bytes=1 << 20, max_frame_records=3)
+    second.add(batch)
+    again = second.build()
+    assert [one.stored for one in batch] == [None, None]
+    assert [record[:8] for record in again.records.records] == [n.to_bytes(8, "big") for n in (20, 21)]
+    assert frame.size_bytes == again.size_bytes == len(frame.records.wire)

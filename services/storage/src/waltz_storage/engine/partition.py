@@ -299,6 +299,7 @@ class Partition:
             raise RequestRefusedError(
                 f"last transaction {own} is below the local mark {info.local_low_water_mark}"
             )
+        self._committed = min(self._committed, low_water_mark)
         self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
         self._set_info(
             lambda info: info._replace(
@@ -355,6 +356,8 @@ class Partition:
             wanted = min(stop, segment.next_txid) - txid
             try:
                 raw, count = segment.read_raw(txid, wanted, max_bytes)
+                if txid > first_txid and len(raw) > max_bytes:
+                    break  # at least one record in all, not of each segment
                 found = take(raw, txid, count)
             except (OSError, StorageError) as error:
                 out_of_resources = isinstance(error, OutOfResourcesError) or (

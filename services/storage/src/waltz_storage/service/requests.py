@@ -7,13 +7,14 @@ thread only writes. No message object is built for an Append and none for its re
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError, RecordChecksumError
-from waltz_protocol.frames.blocks import cut_stored
+from waltz_protocol.frames.blocks import STORED_HEAD_BYTES, cut_stored
 from waltz_protocol.frames.storage import (
     APPEND_HEAD_BYTES,
     STORED_APPEND_HEAD_BYTES,
@@ -25,7 +26,7 @@ from waltz_protocol.frames.storage import (
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import WireFormatError
-from waltz_storage.engine.layout import RecordBatch, wire_to_disk
+from waltz_storage.engine.layout import RECORD_HEAD_SIZE, RecordBatch, unpack_u32, wire_to_disk
 from waltz_storage.engine.storage_manager import StorageManager
 
 _SMALL_REQUEST_BYTES = 64
@@ -261,6 +262,13 @@ def _parse_stored_append(
         except RecordChecksumError as error:
             request.problem, request.damaged = f"{error}: nothing of the append is stored", True
             return request
+        for start, end in pairwise(found):  # the data's own checksum, by which version 0 is read
+            if zlib.crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(
+                data, start + RECORD_HEAD_SIZE
+            ):
+                request.problem = f"the data checksum of a record from {next_txid} on is wrong"
+                request.damaged = True
+                return request
         starts += found[1:]
         done += taken
         if done < count:
