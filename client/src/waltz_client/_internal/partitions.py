@@ -262,7 +262,11 @@ class Partitions:
             try:
                 return await self.server_high_water_mark(partition_id, deadline_seconds)
             except WaltzClientError as error:
-                log.warning("partition %d: its high-water mark is not known: %s", partition_id, error)
+                text, fields = (
+                    "partition %d: its high-water mark is not known: %s",
+                    {"partition": partition_id},
+                )
+                log.warning(text, partition_id, error, extra=fields)
                 return -1
 
         return await asyncio.gather(*(mark(partition_id) for partition_id in range(self.count)))

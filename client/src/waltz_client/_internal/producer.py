@@ -110,6 +110,7 @@ class Producer:
                 "the producer %s has a newer instance: this one, of epoch %d, appends nothing more",
                 self.name,
                 self.epoch,
+                extra={"producer": self.name, "epoch": self.epoch},
             )
             self._on_fenced()
 
@@ -168,7 +169,8 @@ class Producer:
         except ProducerGoneError:
             self.superseded(None)
         except ClusterError as error:
-            log.warning("the checkpoints of producer %s were not written: %s", self.name, error)
+            fields = {"producer": self.name}
+            log.warning("the checkpoints of producer %s were not written: %s", self.name, error, extra=fields)
         else:
             self._written.update(found)
 
@@ -178,4 +180,7 @@ class Producer:
             async with asyncio.timeout(LAST_CHECKPOINT_SECONDS):
                 await self._write()
         except TimeoutError:
-            log.warning("the last checkpoints of producer %s were not written in time", self.name)
+            fields = {"producer": self.name}
+            log.warning(
+                "the last checkpoints of producer %s were not written in time", self.name, extra=fields
+            )

@@ -181,7 +181,7 @@ class SequenceWindow(AppendWindow):
 
     def _searches_less(self, entry: PendingAppend) -> bool:
         """Whether more of the log need not be searched when the append is sent again behind the next mount:
-        the feed was behind, or has gone on since."""
+        the feed was behind, or is further by now."""
         self.catch_up()
         sequence, searched = entry.seq_num, -1 if entry.searched is None else entry.searched
         return sequence > self._marks.last or self._marks.searched(sequence) > searched

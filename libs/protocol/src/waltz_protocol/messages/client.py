@@ -443,9 +443,8 @@ class ProducerMountRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerReportRequest:
-    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
-
-    Not in release 0.13.2, whose servers close the connection."""
+    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum. Servers of
+    release 0.13.2 close the connection."""
 
     TYPE: ClassVar[int] = 120
     SINCE: ClassVar[int] = 4
