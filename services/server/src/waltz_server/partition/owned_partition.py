@@ -45,7 +45,7 @@ from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queued_append import AppendBounds, item_of
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
@@ -149,7 +149,7 @@ class Partition:
             on_fault=self._fail,
             turns=turns or Turns(),
             contention=self.contention,
-            outcomes=AppendOutcomes(self._author),
+            outcomes=AppendOutcomes(self._author, self._feeds.hasten),
             repeats=self._repeats,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
@@ -370,6 +370,7 @@ class Partition:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
         mark = self.high_water_mark
         if mark is not None:
+            self._feeds.hasten(client)
             client.send(high_water_mark_response(client.version, req_id, mark))
         else:
             self._clients.add(client)
@@ -390,11 +391,7 @@ class Partition:
         if client not in self._clients:
             return
         self._clients.discard(client)
-        self._mounts.remove(client)
-        self._appends.forget(client)
-        self._pending_answers.forget(client)
-        self._future.forget(client)
-        self._feeds.forget(client)
+        self.unmount(client)
         self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)
@@ -405,6 +402,7 @@ class Partition:
 
     def _answer(self, marker: Marker) -> None:
         client, mark = marker.client, self.high_water_mark
+        self._feeds.hasten(client)
         if client.answers is not None:
             client.answers.send_now()
         if mark is None:  # cannot be: a confirmed session has a mark
@@ -484,7 +482,8 @@ class Partition:
             put(entry.transaction_id, entry.req_id, entry.tail)
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        followed = self._feeds.publish(first, b"".join(frames))
+        authors = (item_of(entry).mount.client for entry in entries)
+        followed = self._feeds.publish(first, b"".join(frames), authors)
         if self._block_feeds.publish(first, entries) or followed:
             self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
