@@ -243,8 +243,8 @@ APPEND_BUGS = (
         "lock_table_survives_another_owner",
         "D5",
         "append.py",
-        "        if self._locks is None or high_water_mark != self._mark.txid:\n",
-        "        if self._locks is None:\n",
+        "        if self.locks is None or high_water_mark != self._mark.txid:\n",
+        "        if self.locks is None:\n",
         "Transactions that another owner committed in between are not in the lock table.",
     ),
     _bug(
@@ -291,8 +291,8 @@ APPEND_BUGS = (
         "lost_session_goes_on_taking",
         "D5",
         "append.py",
-        "        return self._open and self._store.state is StoreState.OPEN and self._store.writable\n",
-        "        return self._open and self._store.state is StoreState.OPEN\n",
+        "store.state is StoreState.OPEN and store.writable\n",
+        "store.state is StoreState.OPEN\n",
         "Appends are handed over without regard to the bytes in flight.",
     ),
     # ---- lines of those who wait for locks

@@ -158,7 +158,7 @@ SERVER_BUGS = (
         "mark_requests_of_a_recovery_unanswered",
         "13.17",
         "owned_partition.py",
-        "            for req_id in req_ids:\n                self.high_water_mark_request(client, req_id)\n",
+        "            self.high_water_mark_request(client, req_id)\n",
         "            del client\n",
         "Who asked for the mark during a recovery hears nothing.",
     ),
