@@ -226,20 +226,12 @@ PEER_BUGS = (
         "        return self._open and store.state",
         "Nothing that is handed over fits the log.",
     ),
-    _partition(
-        "an_old_owner_that_nobody_replaces_stands_still",
-        "D7",
-        "settlement.py",
-        "        self._appends.seal(None)\n",
-        "        pass\n",
-        "The next owner died before it took the session, and nobody writes any longer.",
-    ),
     _server(
         "whoever_asks_stops_a_partition",
         "D11",
         "surrenders.py",
-        "        if leaving and partition is not None and not partition.closed:\n",
-        "        if partition is not None and not partition.closed:\n",
+        "            if leaving and kept is None and",
+        "            if kept is None and",
         "A stranger stops the partitions of a server that stays.",
     ),
     _server(

@@ -52,20 +52,17 @@ class Surrenders:
     ) -> None:
         """The owner of this generation asks; `partition` is ours now."""
         kept = self._kept.get(partition_id)
-        if leaving and partition is not None and not partition.closed:
-            if generation > partition.generation:
-                partition.settlement.begin(answer)
-            else:
-                answer(None)
-        elif kept is not None and kept.settled:
+        if kept is not None and kept.settled:
             answer(kept.table if generation > kept.generation else None)
-        elif kept is not None or partition is not None:
+        elif kept is None and (partition is None or generation <= partition.generation):
+            answer(None)
+        else:
             self._forget_asked(partition_id)
             loop = asyncio.get_running_loop()
             timer = loop.call_later(HAND_OVER_SECONDS, self._forget_asked, partition_id)
             self._asked[partition_id] = generation, answer, timer
-        else:
-            answer(None)
+            if leaving and kept is None and partition is not None and not partition.closed:
+                self.settle(partition_id, partition, partition.close)
 
     def _forget_asked(self, partition_id: int) -> None:
         asked = self._asked.pop(partition_id, None)
@@ -74,7 +71,8 @@ class Surrenders:
             asked[1](None)
 
     def settle(self, partition_id: int, partition: Partition, close: Callable[[], None]) -> None:
-        """It has another owner: `close` it when nothing of it is in flight, soon at the latest."""
+        """It has another owner: `close` it when nothing of it is in flight, soon at the latest. So what waits
+        is refused in time to be sent to the next owner."""
         self._drop(partition_id)
         loop = asyncio.get_running_loop()
         kept = self._kept[partition_id] = _Kept(partition)

@@ -364,21 +364,35 @@ async def test_nothing_is_handed_over_to_an_older_generation() -> None:
 
 
 @pytest.mark.looptime
-async def test_safety_d11_an_old_owner_that_nobody_replaces_continues_and_its_table_is_not_used() -> None:
-    async with two_servers() as (first, second, _):
-        leaves(first)
+@pytest.mark.parametrize("stop", [leaves, moves])
+async def test_an_append_that_waits_while_it_is_settled_is_refused_in_time(
+    stop: Callable[[Server], None],
+) -> None:
+    async with two_servers() as (first, _, _):
+        partition = first.partition
+        await first.begin_append(2, CAROL)
+        waiting = await first.append(2, ALICE, wait=False)
+        stop(first)
         given: list[LockHandOver | None] = []
         first.registry.hand_over(PARTITION, 2, given.append)
-        client = await first.append(2, ALICE, wait=False)
-        await asyncio.sleep(module.SEALED_SECONDS / 2)
-        assert client.answered() == []
-        await until(lambda: bool(client.answered()))
-        assert client.answered()[-1].verdict is Verdict.COMMITTED
+        await until(lambda: partition.closed)
+        assert [answer.verdict for answer in waiting.answered()] == [Verdict.NOT_SERVED]
+        assert [None if one is None else one.high_water_mark for one in given] == [3]
+
+
+@pytest.mark.looptime
+async def test_safety_d11_a_table_is_not_used_when_the_log_has_grown() -> None:
+    async with two_servers() as (first, second, _):
+        table = first.partition._appends.locks
+        assert table is not None
+        older = hand_over_of(table, PARTITION, 1, first.partition.store.session_id, 2)
+        assert await first.verdict(2, ALICE) is Verdict.COMMITTED
 
         async def late(_: LockHandOver | None) -> LockHandOver | None:
-            return given[0]
+            return older
 
         second.registry.old_owners = Asking(first, late)
+        leaves(first)
         await gained(second)
         assert second.partition.high_water_mark == 3
         assert await second.verdict(0, ALICE) is Verdict.LOCK_CONFLICT

@@ -484,9 +484,9 @@ class AppendQueue:
             self._settled = None
             settled()
 
-    def seal(self, settled: Callable[[], None] | None) -> None:
-        """Admit nothing from now on, and call `settled` once nothing is undecided; None: admit again."""
-        self._sealed, self._settled = settled is not None, settled
+    def seal(self, settled: Callable[[], None]) -> None:
+        """Admit nothing from now on, and call `settled` once nothing is undecided."""
+        self._sealed, self._settled = True, settled
         self._settle()
 
     def close(self) -> None:

@@ -6,8 +6,8 @@ says more, but only for the very log that the new owner has recovered. It is use
 
 * it is of this partition and of a table of the same size,
 * it is of the store session right before our own: ids are given out once, so nobody wrote in between,
-* the recovered log ends exactly where the old owner's did when nothing of it was in flight: a later commit of
-  the old owner, or a record that the recovery added, makes the log longer.
+* the recovered log ends exactly where the old owner's did when nothing of it was in flight: whatever came
+  later, or was added by the recovery, makes the log longer.
 
 Then the log is, record by record, what the old owner had committed, and its table is exact. In every other
 case the table starts at the mark, as it does without (safety D11).
@@ -30,10 +30,8 @@ from waltz_protocol.messages.peer import HandOver
 log = structlog.get_logger(__name__)
 
 HAND_OVER_SECONDS = 0.2
-"""How long a take-over waits for what the old owner hands over, from when the assignment is known."""
-SEALED_SECONDS = 1.0
-"""How long the old owner admits nothing when it has handed over, or is about to. If nobody has taken the
-session by then it continues, and what it commits makes the table that it gave useless."""
+"""How long a take-over waits for what the old owner hands over, from when the session id is taken; and how
+long a partition that has another owner may settle before it is closed."""
 
 _FIELDS = struct.Struct(">iiqqiq")
 _COUNT = struct.Struct(">I")

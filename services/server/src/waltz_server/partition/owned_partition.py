@@ -155,7 +155,7 @@ class Partition:
             repeats=self._repeats,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
-        self.settlement = Settlement(self._appends, self.store, loop)
+        self.settlement = Settlement(self._appends, self.store)
         self._publish_gauges()
 
     def _make_pending_answers(self) -> PendingAnswers:

@@ -1,18 +1,16 @@
 """Settle a partition for its next owner: admit nothing more, wait until nothing is in flight, give the lock
 table.
 
-Owner: the partition, on the event loop; one timer. What arrives meanwhile waits in the queue. If the
-partition has not left after `SEALED_SECONDS`, it admits again: the next owner may have died before it took
-the session.
+Owner: the partition, on the event loop. What arrives meanwhile waits in the queue, until whoever settles a
+partition closes it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from waltz_server.partition.append import AppendQueue
-from waltz_server.partition.hand_over import SEALED_SECONDS, LockHandOver, hand_over_of
+from waltz_server.partition.hand_over import LockHandOver, hand_over_of
 from waltz_server.store.api import PartitionStore, StoreState
 
 OnSettled = Callable[[LockHandOver | None], None]
@@ -26,13 +24,10 @@ class Settlement:
         self,
         appends: AppendQueue,
         store: PartitionStore,
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._appends = appends
         self._store = store
-        self._loop = loop
         self._waiting: OnSettled | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def take_over(self, handed_over: LockHandOver | None) -> None:
         """What the old owner gave, before the partition runs."""
@@ -44,8 +39,6 @@ class Settlement:
         if self._store.state is not StoreState.OPEN or self._appends.locks is None:
             on_settled(None)
             return
-        if self._timer is None:
-            self._timer = self._loop.call_later(SEALED_SECONDS, self._over)
         self._waiting = on_settled
         session_id = self._store.session_id
         self._appends.seal(lambda: self._settled(session_id))
@@ -70,14 +63,6 @@ class Settlement:
         if waiting is not None:
             waiting(handed_over)
 
-    def _over(self) -> None:
-        self._timer = None
-        self._answer(None)
-        self._appends.seal(None)
-
     def close(self) -> None:
         """The partition leaves."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._answer(None)
