@@ -1,11 +1,12 @@
 """The load of the contention figures: a process with many clients, each with one closed-loop writer under
 locks, and a bystander without.
 
-    python -m bench.contend CONFIG --writers 50 --locks 10 --seconds 5
+    python -m bench.contend CONFIG --writers 50 --locks 10 --seconds 5 [--followers 49]
 
 Each writer is a client of its own, as services are, and takes one lock drawn at random for each transaction;
 one that lost begins again when its client has received what it lost to. The bystander appends one
-transaction after another to the same partition. Prints one JSON line.
+transaction after another to the same partition. Followers are clients that only receive what is committed.
+Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -72,14 +73,14 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(WaltzClient.connect(options.config))
-            for _ in range(options.writers + 1)
+            for _ in range(options.writers + 1 + options.followers)
         ]
         for client in clients:
             await client.append(partition=0, data=b"mount")
         async with asyncio.TaskGroup() as group:
             for number in range(options.writers):
                 group.create_task(contend(clients[number], number, options.locks, data, seen))
-            group.create_task(stand_by(clients[-1], data, seen))
+            group.create_task(stand_by(clients[options.writers], data, seen))
             await asyncio.sleep(WARM_UP_SECONDS)
             seen.start()
             started = time.perf_counter()
@@ -105,6 +106,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("config", help="configuration file of the clients")
     parser.add_argument("--writers", type=int, required=True)
     parser.add_argument("--locks", type=int, required=True)
+    parser.add_argument("--followers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--payload", type=int, default=512)
     parser.add_argument("--pids", help="taken for the sake of the other loads")

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.integration.replicas import administrator, compare_replicas
 from tests.integration.workload import Workload, check_log
+from waltz_client import LockId, WaltzClient
 from waltz_tools.cli.common import parse_partitions
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
@@ -191,3 +192,31 @@ def _reasons(report: dict[str, object]) -> dict[str, str]:
     reasons = report["reasons"]
     assert isinstance(reasons, dict)
     return {str(one): str(reason) for ids, reason in reasons.items() for one in parse_partitions(ids)}
+
+
+async def test_a_planned_restart_refuses_nobody_whose_locks_nothing_has_touched(loaded: Loaded) -> None:
+    cluster, partitions = loaded.cluster, loaded.cluster.state.partitions
+    done = 0
+    async with WaltzClient.connect(str(cluster.client_config)) as client, asyncio.TaskGroup() as tasks:
+
+        async def write(partition: int, number: int, stop: asyncio.Event) -> None:
+            """Nobody else takes this lock, so a view of the last own append is never too old."""
+            nonlocal done
+            lock, view = LockId("own", number), await client.high_water_mark(partition)
+            while not stop.is_set():
+                appended = await client.append(
+                    partition=partition, data=b"x", write_locks=[lock], as_of=view, deadline_seconds=30.0
+                )
+                view, done = appended.transaction_id, done + 1
+
+        stop = asyncio.Event()
+        for number in range(4 * partitions):
+            tasks.create_task(write(number % partitions, number, stop))
+        for role in ("server-1", "server-2"):
+            assert await cluster.stop_role(role)
+            before = done
+            await cluster.start_role(role)
+            async with asyncio.timeout(PROGRESS_SECONDS):
+                while done < before + 200:
+                    await asyncio.sleep(0.02)
+        stop.set()

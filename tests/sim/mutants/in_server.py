@@ -13,9 +13,9 @@ SERVER_MUTANTS = (
         rule="D5",
         edits=(
             Edit(
-                f"{_PARTITION}/append.py",
-                "            self._locks = LockTable(self._lock_table_size, high_water_mark)\n",
-                "            self._locks = LockTable(self._lock_table_size, -1)\n",
+                f"{_PARTITION}/hand_over.py",
+                "    return LockTable(size, high_water_mark)\n",
+                "    return LockTable(size, -1)\n",
             ),
         ),
         expected=("serializable", "linearizable", "lost"),

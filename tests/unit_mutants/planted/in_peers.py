@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _peers = bugs_in("services/server/src/waltz_server/peers")
+_partition = bugs_in("services/server/src/waltz_server/partition")
+_server = bugs_in("services/server/src/waltz_server")
 _cluster = bugs_in("libs/cluster/src/waltz_cluster")
 
 PEER_BUGS = (
@@ -151,5 +153,93 @@ PEER_BUGS = (
         "                self.deliver({})\n",
         "                pass\n",
         "It answers from partitions that others have, until the next assignment.",
+    ),
+    _partition(
+        "lock_table_of_an_older_session_is_used",
+        "D12",
+        "hand_over.py",
+        "        if self.session_id + 1 != session_id:\n",
+        "        if self.session_id >= session_id:\n",
+        "Another owner wrote in between; what it committed conflicts with nothing.",
+    ),
+    _partition(
+        "lock_table_is_used_though_the_log_is_longer",
+        "D12",
+        "hand_over.py",
+        "        if self.high_water_mark != high_water_mark:\n",
+        "        if self.high_water_mark > high_water_mark:\n",
+        "What the recovery added, or the old owner committed later, conflicts with nothing.",
+    ),
+    _partition(
+        "lock_table_is_used_though_the_log_is_shorter",
+        "D12",
+        "hand_over.py",
+        "        if self.high_water_mark != high_water_mark:\n",
+        "        if self.high_water_mark < high_water_mark:\n",
+        "A mark beyond the log is believed: appends are refused for transactions that are not there.",
+    ),
+    _partition(
+        "lock_table_of_another_partition_is_used",
+        "D12",
+        "hand_over.py",
+        "        if self.partition_id != partition_id:\n",
+        "        if self.partition_id < 0:\n",
+        "Two partitions with equal marks and sessions get each other's locks.",
+    ),
+    _partition(
+        "lock_table_of_another_size_is_used",
+        "D12",
+        "hand_over.py",
+        "        if self.table_size != table_size:\n",
+        "        if self.table_size > table_size:\n",
+        "A lock is looked up in slots that were never raised for it.",
+    ),
+    _partition(
+        "truncated_lock_table_is_accepted",
+        "D12",
+        "hand_over.py",
+        "    if message.checksum != _checksum(fields, body):\n",
+        "    if not message.checksum:\n",
+        "The last commits are missing, and appends that they conflict with are accepted.",
+    ),
+    _partition(
+        "length_of_a_lock_table_is_not_looked_at",
+        "D12",
+        "hand_over.py",
+        "    if total > MAX_RECENT_SLOTS or len(body) != start + 4 * total:\n",
+        "    if total > MAX_RECENT_SLOTS:\n",
+        "An error that nobody expects ends the connection, or bytes that belong to nothing are ignored.",
+    ),
+    _partition(
+        "lock_table_is_given_before_all_is_settled",
+        "D12",
+        "append.py",
+        "        if settled is not None and not in_flight:\n",
+        "        if settled is not None:\n",
+        "What is in flight is in no table, and ends after the mark that was given.",
+    ),
+    _partition(
+        "an_owner_admits_after_it_has_handed_over",
+        "D12",
+        "append.py",
+        "        return self._open and not self._sealed and store.state",
+        "        return self._open and store.state",
+        "Nothing that is handed over fits the log.",
+    ),
+    _server(
+        "whoever_asks_stops_a_partition",
+        "D12",
+        "surrenders.py",
+        "            if leaving and kept is None and",
+        "            if kept is None and",
+        "A stranger stops the partitions of a server that stays.",
+    ),
+    _server(
+        "what_is_being_settled_outlives_the_session",
+        "D8",
+        "registry.py",
+        "        if not settle:\n            self._surrenders.close()\n",
+        "",
+        "A partition is served after the ZooKeeper session may have ended.",
     ),
 )

@@ -8,13 +8,16 @@ linear congruential chain whose values hang together, we take them from three di
 
 `LockTable` invariants (one writer: the partition's append path):
 * a slot holds at least the id of the last committed transaction that wrote or appended a lock on it, and at
-  least the high-water mark with which the table was made.
+  least the high-water mark with which the table was made, or the floor.
+* `recent` has every commit above `floor` that raised slots, in order. So a table that is made from both holds
+  in each slot at least what this one does: what the next owner of a partition is handed over.
 
 Appends in flight are not in the table: the append path knows their locks by hash, and lets an append that
 names one of them wait.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from waltz_protocol.keys import key_hash
@@ -25,6 +28,10 @@ _MASK_64 = 0xFFFFFFFFFFFFFFFF
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 MEMO_LIMIT = 65536
 """Hashes whose slots are remembered; beyond it the memory of slots is emptied and fills again."""
+
+MAX_RECENT_COMMITS = 2048
+MAX_RECENT_SLOTS = 3 * MAX_RECENT_COMMITS
+"""Of these commits together; what is older is under the floor."""
 
 
 class LockId(NamedTuple):
@@ -74,7 +81,7 @@ class LockTable:
     with its `slots_to_raise`.
     """
 
-    __slots__ = ("_memo", "_size", "_table")
+    __slots__ = ("_memo", "_recent_slots", "_size", "_table", "floor", "recent")
 
     def __init__(self, size: int, initial_high_water_mark: int) -> None:
         """`initial_high_water_mark`: the partition's, after settlement, before the first check."""
@@ -83,6 +90,10 @@ class LockTable:
         self._size = size
         self._table = [initial_high_water_mark] * size
         self._memo: dict[int, tuple[int, int, int]] = {}
+        self.floor = initial_high_water_mark
+        self.recent: deque[tuple[int, Collection[int]]] = deque()
+        """Transaction id and slots."""
+        self._recent_slots = 0
 
     @property
     def size(self) -> int:
@@ -119,12 +130,19 @@ class LockTable:
                 highest = max(highest, lowest)
         return highest
 
-    def commit(self, slots: Iterable[int], transaction_id: int) -> None:
-        """An append with these slots is committed as `transaction_id`; slots never go down."""
+    def commit(self, slots: Collection[int], transaction_id: int) -> None:
+        """An append with these slots, which never change afterwards, is committed as `transaction_id`; slots
+        never go down, and ids only rise from call to call."""
         table = self._table
         for slot in slots:
             if table[slot] < transaction_id:
                 table[slot] = transaction_id
+        recent = self.recent
+        recent.append((transaction_id, slots))
+        self._recent_slots += len(slots)
+        while self._recent_slots > MAX_RECENT_SLOTS or len(recent) > MAX_RECENT_COMMITS:
+            self.floor, oldest = recent.popleft()
+            self._recent_slots -= len(oldest)
 
 
 class LockCheck:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from waltz_protocol.frames.blocks import stored_of_record
 from waltz_server.store.api import (
@@ -39,6 +39,7 @@ class FakePartitionStore:
         max_in_flight_bytes: int = 16 * 1024 * 1024,
     ) -> None:
         self.partition_id = partition_id
+        self.before_fence: Callable[[], Awaitable[None]] | None = None
         self.generation = generation
         self.auto_commit = auto_commit
         self.log: list[bytes] = list(records)
@@ -81,6 +82,8 @@ class FakePartitionStore:
         return []
 
     async def run(self) -> None:
+        if self.before_fence is not None:
+            await self.before_fence()
         self.open_session()
         await self._closed.wait()
 

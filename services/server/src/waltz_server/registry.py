@@ -34,8 +34,11 @@ from waltz_protocol.frames.replies import mount_response
 from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import NOT_READY_TEXT
+from waltz_server.partition.hand_over import LockHandOver
 from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.owned_partition import Partition, PartitionError
+from waltz_server.partition.settlement import OnSettled
+from waltz_server.surrenders import Surrenders
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +56,16 @@ OPEN_UNITS = 400
 """To make the object of a partition and begin its recovery."""
 
 MakePartition = Callable[[int, int], Partition]
+
+
+class AsksOldOwners(Protocol):
+    """See `peers.old_owners`."""
+
+    def prepare(self, address: str) -> None:
+        """Something will be asked there soon."""
+
+    async def ask(self, address: str, partition_id: int, generation: int) -> LockHandOver | None:
+        """The lock table for the owner of this generation; soon, and never an error."""
 
 
 class MountedClient(Client, Protocol):
@@ -80,6 +93,8 @@ class _Owned:
     partition: Partition | None = None
     """The last object; `PartitionRegistry.partitions` has it while it is alive."""
     reason: str = "starting"
+    old_owner: str | None = None
+    """Address of the server that had it before, by the assignment."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -109,6 +124,10 @@ class PartitionRegistry:
         """Partition id to the address of its owner, by the assignment; the server writes it."""
         """Partition id -> live object: what connections route by."""
         self.peer_log = PeerLog(logging.getLogger(__name__), clock=lambda: asyncio.get_running_loop().time())
+        self.old_owners: AsksOldOwners | None = None
+        self.address = ""
+        """Our own; the server writes both."""
+        self._surrenders = Surrenders()
         self._make_partition = make_partition
         self._owned: dict[int, _Owned] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -134,20 +153,26 @@ class PartitionRegistry:
 
     # -- the assignment ------------------------------------------------------------------------------------
 
-    def adopt(self, wanted: Mapping[int, int]) -> None:
+    def adopt(self, wanted: Mapping[int, int], *, settle: bool = False) -> None:
         """Own exactly these partitions (id -> generation) from now on; ignored once the server is leaving.
 
         Partitions that are not named are closed before this returns (safety D8: the ZooKeeper session is
-        over). New ones are opened in turns, as who gains a thousand has to answer its peers meanwhile.
+        over); with `settle` (others own them now, and the session lives) when what is in flight is decided,
+        for the next owner. New ones are opened in turns, as who gains a thousand has to answer its peers
+        meanwhile.
         """
         if self._leaving:
             return
+        if not settle:
+            self._surrenders.close()
         for partition_id in [partition_id for partition_id in self._owned if partition_id not in wanted]:
-            self._release(partition_id)
+            self._release(partition_id, settle)
         for partition_id, generation in wanted.items():
             owned = self._owned.get(partition_id)
             if owned is None:
                 owned = self._owned[partition_id] = _Owned(partition_id, generation)
+                old_owner = self.owners.get(partition_id)
+                owned.old_owner = old_owner if old_owner != self.address else None
                 self._openings.add(owned)
             elif generation > owned.generation:
                 owned.generation = generation
@@ -160,20 +185,24 @@ class PartitionRegistry:
             return
         partition_id = owned.partition_id
         log.info("partition gained", partition=partition_id, generation=owned.generation)
-        self._start(owned)
+        self._expect_hand_over(owned, self._start(owned))
         previous = self._ending.pop(partition_id, None)
         owned.task = self._tasks.create_task(
             self._supervise(owned, previous), name=f"partition-{partition_id}"
         )
 
-    def _release(self, partition_id: int) -> None:
+    def _release(self, partition_id: int, settle: bool = False) -> None:
         log.info("partition lost", partition=partition_id)
         owned = self._owned.pop(partition_id)
         owned.released.set()
         self.partitions.pop(partition_id, None)
-        if owned.partition is not None:
-            owned.partition.close()
-            owned.partition.remove_metrics()
+        partition = owned.partition
+        if partition is not None:
+            if settle and not partition.closed:
+                self._surrenders.settle(partition_id, partition, partition.close)
+            else:
+                partition.close()
+            partition.remove_metrics()
         if owned.task is not None:
             self._ending[partition_id] = owned.task
             owned.task.add_done_callback(lambda task: self._ended(partition_id, task))
@@ -181,6 +210,19 @@ class PartitionRegistry:
     def _ended(self, partition_id: int, task: asyncio.Task[None]) -> None:
         if self._ending.get(partition_id) is task:
             del self._ending[partition_id]
+
+    def _expect_hand_over(self, owned: _Owned, partition: Partition) -> None:
+        """What the old owner gives arrives between the session id and the fence: it serves until then."""
+        address, old_owners = owned.old_owner, self.old_owners
+        if address is None or old_owners is None:
+            return
+
+        async def take_over() -> None:
+            table = await old_owners.ask(address, owned.partition_id, owned.generation)
+            partition.settlement.take_over(table)
+
+        old_owners.prepare(address)
+        partition.store.before_fence = take_over
 
     def _start(self, owned: _Owned) -> Partition:
         """A new object, open to clients at once: mounts wait inside it for the recovery."""
@@ -225,6 +267,11 @@ class PartitionRegistry:
                     await owned.released.wait()
             except TimeoutError:
                 partition = self._start(owned)
+
+    def hand_over(self, partition_id: int, generation: int, answer: OnSettled) -> None:
+        """The next owner, of this generation, asks for the lock table (see `Surrenders`)."""
+        owned = self.partitions.get(partition_id)
+        self._surrenders.ask(partition_id, generation, owned, self._leaving, answer)
 
     # -- connections ---------------------------------------------------------------------------------------
 
@@ -362,6 +409,7 @@ class PartitionRegistry:
     def close(self) -> None:
         """Close all partitions. Idempotent."""
         self._leaving = True
+        self._surrenders.close()
         for partition_id in list(self._owned):
             self._release(partition_id)
         for key in list(self._held):

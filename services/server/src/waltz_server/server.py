@@ -148,6 +148,9 @@ class WaltzServer:
         detector = self._detector = self._make_detector(manager)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
+            if detector is not None:
+                registry.old_owners = detector.old_owners
+                stack.push_async_callback(detector.old_owners.close)
             await backend.start(self._replicas_changed)
             budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
 
@@ -235,6 +238,7 @@ class WaltzServer:
             tls=tls,
             challenges=Challenges(self._zookeeper, settings.cluster_root),
             manager=manager,
+            hand_over=self.registry.hand_over,
         )
 
     def _make_partition(self, partition_id: int, generation: int) -> Partition:
@@ -275,9 +279,13 @@ class WaltzServer:
             raise RuntimeError("registration before the port is open")
         manager.add_endpoints_listener(self._endpoints_changed)
         registry = self.registry
+        registry.address = str(self.endpoint)
         self._registration = await manager.register_server(
             self.endpoint,
-            lambda wanted: registry.adopt({int(pid): int(generation) for pid, generation in wanted.items()}),
+            lambda wanted: registry.adopt(
+                {int(pid): int(generation) for pid, generation in wanted.items()},
+                settle=bool(wanted) and self._zookeeper.state is SessionState.CONNECTED,
+            ),
         )
         admin.preferences = self._registration
         if self._detector is not None:

@@ -20,7 +20,7 @@ from waltz_protocol.messages.client import (
     MountResponse,
 )
 from waltz_protocol.types import ReqId
-from waltz_server.partition import append as append_module
+from waltz_server.partition import queued_append
 from waltz_server.partition.append import APPEND_UNITS, LOCK_UNITS
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
@@ -162,7 +162,7 @@ async def test_a_new_lock_table_begins_the_look_up_anew(turn: Turn) -> None:
 
 async def test_locks_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one turn's commits may have to raise; an append that is larger than the bound goes alone."""
-    monkeypatch.setattr(append_module, "MAX_LOCKS_IN_FLIGHT", 250)
+    monkeypatch.setattr(queued_append, "MAX_LOCKS_IN_FLIGHT", 250)
     settings = PartitionSettings(lock_table_size=1_000_000)  # so that they share no slots
     async with PartitionRig(auto_commit=False, settings=settings) as rig:
         client = FakeClient()

@@ -43,9 +43,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from waltz_protocol.aio.turns import QUEUED, Turns
-from waltz_protocol.frames.append import MAX_LOCKS, Append
+from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.locks import LockCheck, LockTable
+from waltz_protocol.locks import LockTable
 from waltz_server.partition.append_outcomes import (
     OVERLOADED_WAIT_MS,
     AppendOutcomes,
@@ -55,6 +55,7 @@ from waltz_server.partition.append_outcomes import (
 from waltz_server.partition.append_waits import AppendWaits
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
+from waltz_server.partition.hand_over import LockHandOver, first_table
 from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
@@ -67,6 +68,7 @@ from waltz_server.partition.queued_append import (
     back_in_the_queue,
     item_of,
     lock_count,
+    look_up,
     size_of,
 )
 from waltz_server.partition.repeats import RepeatSearch
@@ -76,8 +78,6 @@ from waltz_server.store.committed_mark import ReadableMark
 APPEND_UNITS = 20
 LOCK_UNITS = 3
 """Of work, see `aio.turns`."""
-MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
-"""Of appends that are looked up in slices (one may be larger): what the commits of a turn may raise."""
 _HAND_OVER_BYTES = 1024 * 1024
 
 
@@ -110,7 +110,10 @@ class AppendQueue:
         self._store = store
         self._mark = mark
         self._lock_table_size = lock_table_size
-        self._locks: LockTable | None = None
+        self.locks: LockTable | None = None
+        self.handed_over: LockHandOver | None = None
+        self._sealed: bool = False
+        self._settled: Callable[[], None] | None = None
         self._marked: set[int] = set()
         self._lines: LockLines[QueuedAppend | Marker] = LockLines(self._marked)
         self._lock_turns = LockTurns(self._lines, loop, self.schedule)
@@ -310,7 +313,8 @@ class AppendQueue:
         return isinstance(head, QueuedAppend) and head.append.__class__ is not Append
 
     def _can_append(self) -> bool:
-        return self._open and self._store.state is StoreState.OPEN and self._store.writable
+        store = self._store
+        return self._open and not self._sealed and store.state is StoreState.OPEN and store.writable
 
     def _is_marked(self, append: Append) -> bool:
         """Whether an append in flight writes or appends one of these locks."""
@@ -320,7 +324,7 @@ class AppendQueue:
         """Check one append, none of whose few locks is marked; False = it has to wait."""
         append = item.append
         req_id, generation, view, write, read, extra, tail = append
-        locks = self._locks
+        locks = self.locks
         if locks is None:
             return False
         if item.mount.fenced:
@@ -341,8 +345,10 @@ class AppendQueue:
                 self._lock_turns.end_all()  # who comes back for one is behind this append
                 if self._lines.waiting or self._is_marked(append):
                     return False
-                check = self._looked_up(item, locks)
-                if check is None:
+                check = look_up(item, locks, self._many_locks_in_flight)
+                if check is None or not check.done:
+                    if check is not None and not self._in_line:
+                        self._get_in_line()
                     return False
                 conflict = check.conflict
             if conflict > view:
@@ -365,21 +371,6 @@ class AppendQueue:
                 self._many_locks_in_flight += lock_count(append)
         batch.append(AppendEntry(req_id, generation, tail, context=item))
         return True
-
-    def _looked_up(self, item: QueuedAppend, locks: LockTable) -> LockCheck | None:
-        """What the look-up of many locks has found; None while it is not done, or too many are in flight."""
-        check, append = item.check, item.append
-        in_flight = self._many_locks_in_flight
-        if in_flight and in_flight + lock_count(append) > MAX_LOCKS_IN_FLIGHT:
-            return None  # until outcomes make room
-        if check is None or check.table is not locks:
-            check = LockCheck(locks, append.write_locks, append.read_locks, append.append_locks)
-            item.check = check
-        if check.done:
-            return check
-        if not self._in_line:
-            self._get_in_line()
-        return None
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         now = self._loop.time()
@@ -421,9 +412,8 @@ class AppendQueue:
     def session_opened(self, high_water_mark: int) -> None:
         """Appends flow again; the partition raises its mark to `high_water_mark` right after this call.
 
-        The lock table starts at the mark on the first session. If the log has grown by transactions this
-        server did not number (another owner in between), nobody knows their locks: the whole table rises to
-        the mark, which costs spurious lock failures and never misses a conflict.
+        On the first session, and if the log has grown by transactions this server did not number (another
+        owner in between), nobody here knows their locks: see `first_table`.
         """
         if high_water_mark < self._mark.txid:
             self._on_fault(f"high-water mark went back from {self._mark.txid} to {high_water_mark}")
@@ -431,8 +421,10 @@ class AppendQueue:
         if self._in_flight:
             self._on_fault(f"{len(self._in_flight)} appends were left unsettled by recovery")
             return
-        if self._locks is None or high_water_mark != self._mark.txid:
-            self._locks = LockTable(self._lock_table_size, high_water_mark)
+        if self.locks is None or high_water_mark != self._mark.txid:
+            given, self.handed_over = self.handed_over, None
+            store, size = self._store, self._lock_table_size
+            self.locks = first_table(given, store.partition_id, store.session_id, high_water_mark, size)
         self._open = True
         self.schedule()
         self._markers.advanced()
@@ -445,7 +437,7 @@ class AppendQueue:
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """Slots of write and append locks rise to the id, marks go."""
-        locks, now = self._locks, self._loop.time()
+        locks, now = self.locks, self._loop.time()
         arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
@@ -487,6 +479,15 @@ class AppendQueue:
         if self._queue or self._lines.ready:
             self.schedule()
         self._markers.advanced()
+        settled = self._settled
+        if settled is not None and not in_flight:
+            self._settled = None
+            settled()
+
+    def seal(self, settled: Callable[[], None]) -> None:
+        """Admit nothing from now on, and call `settled` once nothing is undecided."""
+        self._sealed, self._settled = True, settled
+        self._settle()
 
     def close(self) -> None:
         """Drop everything queued; the next owner decides what is in flight."""

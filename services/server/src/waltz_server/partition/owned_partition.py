@@ -42,11 +42,13 @@ from waltz_server.partition.deliveries import Deliveries
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
+from waltz_server.partition.mark_waiters import MarkWaiters
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queued_append import AppendBounds, item_of
 from waltz_server.partition.repeats import RepeatSearch
+from waltz_server.partition.settlement import Settlement
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
@@ -118,7 +120,7 @@ class Partition:
         self._transactions = caches.transactions.partition()
         self._clients: set[Client] = set()
         """Those that have asked for anything that is remembered."""
-        self._mark_waiters: dict[Client, list[bytes]] = {}
+        self._mark_waiters = MarkWaiters(settings.max_high_water_mark_waiters)
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
@@ -149,10 +151,11 @@ class Partition:
             on_fault=self._fail,
             turns=turns or Turns(),
             contention=self.contention,
-            outcomes=AppendOutcomes(self._author),
+            outcomes=AppendOutcomes(self._author, self._feeds.hasten),
             repeats=self._repeats,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
+        self.settlement = Settlement(self._appends, self.store)
         self._publish_gauges()
 
     def _make_pending_answers(self) -> PendingAnswers:
@@ -265,6 +268,7 @@ class Partition:
             return
         self._closed = True
         self.store.close()
+        self.settlement.close()
         self._appends.close()
         self._pending_answers.close()
         self._future.close()
@@ -366,12 +370,11 @@ class Partition:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
         mark = self.high_water_mark
         if mark is not None:
+            self._feeds.hasten(client)
             client.send(high_water_mark_response(client.version, req_id, mark))
         else:
             self._clients.add(client)
-            waiting = self._mark_waiters.setdefault(client, [])
-            if len(waiting) < self._settings.max_high_water_mark_waiters:
-                waiting.append(req_id)
+            self._mark_waiters.add(client, req_id)
 
     def unmount(self, client: Client) -> None:
         """UNMOUNT_REQUEST: no mount, feed or flush of this connection is left. What it has appended stays."""
@@ -386,21 +389,18 @@ class Partition:
         if client not in self._clients:
             return
         self._clients.discard(client)
-        self._mounts.remove(client)
-        self._appends.forget(client)
-        self._pending_answers.forget(client)
-        self._future.forget(client)
-        self._feeds.forget(client)
+        self.unmount(client)
         self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)
         self._held_reads.forget(client)
-        self._mark_waiters.pop(client, None)
+        self._mark_waiters.forget(client)
 
     # -- answers -------------------------------------------------------------------------------------------
 
     def _answer(self, marker: Marker) -> None:
         client, mark = marker.client, self.high_water_mark
+        self._feeds.hasten(client)
         if client.answers is not None:
             client.answers.send_now()
         if mark is None:  # cannot be: a confirmed session has a mark
@@ -452,10 +452,8 @@ class Partition:
         self._mark.rise_to(high_water_mark)
         self._feeds.advanced()
         self._block_feeds.advanced()
-        waiters, self._mark_waiters = self._mark_waiters, {}
-        for client, req_ids in waiters.items():
-            for req_id in req_ids:
-                self.high_water_mark_request(client, req_id)
+        for client, req_id in self._mark_waiters.take():
+            self.high_water_mark_request(client, req_id)
         self._held_reads.release(
             lambda read: self._data.handle(read.client, read.req_id, read.transaction_id)
         )
@@ -484,7 +482,8 @@ class Partition:
             put(entry)
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        followed = self._feeds.publish(first, b"".join(frames))
+        authors = (item_of(entry).mount.client for entry in entries)
+        followed = self._feeds.publish(first, b"".join(frames), authors)
         if self._block_feeds.publish(first, entries) or followed:
             self._metrics.stages.fed_later(self._loop, risen, len(entries))
 

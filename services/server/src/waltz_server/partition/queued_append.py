@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.append import MAX_LOCKS, Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.locks import LockCheck
+from waltz_protocol.locks import LockCheck, LockTable
 from waltz_server.partition.client import Client
 from waltz_server.partition.lock_lines import Waiter
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker
 from waltz_server.store.api import AppendEntry
 
+MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
+"""Of appends that are looked up in slices (one may be larger): what the commits of a turn may raise."""
 _ITEM_OVERHEAD_BYTES = 36
 _LOCK_BYTES = 40
 """Of memory: a reference and an integer."""
@@ -112,3 +114,15 @@ def size_of(append: Append) -> int:
 def lock_count(append: Append) -> int:
     """Of all kinds together."""
     return len(append.write_locks) + len(append.read_locks) + len(append.append_locks)
+
+
+def look_up(item: QueuedAppend, locks: LockTable, in_flight: int) -> LockCheck | None:
+    """The look-up of the locks of an append that has many, which may have to be advanced; None while too many
+    are in flight."""
+    check, append = item.check, item.append
+    if in_flight and in_flight + lock_count(append) > MAX_LOCKS_IN_FLIGHT:
+        return None  # until outcomes make room
+    if check is None or check.table is not locks:
+        check = LockCheck(locks, append.write_locks, append.read_locks, append.append_locks)
+        item.check = check
+    return check

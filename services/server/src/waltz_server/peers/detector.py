@@ -9,7 +9,7 @@ take its time. What decides is in `judgement`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
@@ -23,6 +23,8 @@ from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError
 from waltz_protocol.messages.peer import PEER_VERSION
+from waltz_server.partition.hand_over import HAND_OVER_SECONDS
+from waltz_server.partition.settlement import OnSettled
 from waltz_server.peers.judgement import (
     GONE_WAIT,
     Action,
@@ -32,6 +34,7 @@ from waltz_server.peers.judgement import (
     PeerJudgement,
     Withdraw,
 )
+from waltz_server.peers.old_owners import OldOwners
 from waltz_server.peers.protocol import MAX_PEER_BODY_BYTES, WatchedConnection, WatchingConnection
 from waltz_server.store.waiting import Signal, wait_for
 
@@ -43,6 +46,24 @@ PINGS = 8
 """In a timeout; it is looked at what follows twice as often."""
 _ZOOKEEPER_TIMEOUTS = 2
 """So many timeouts may a step in ZooKeeper take; then the others wait no longer."""
+
+
+def link_settings(hello_text: str, timeout_seconds: float) -> ChannelSettings:
+    """Of a connection that is made to a peer."""
+    return ChannelSettings(
+        magic=CLIENT.magic,
+        versions=VERSIONS,
+        hello_text=hello_text,
+        max_frame_bytes=MAX_PEER_BODY_BYTES,
+        handshake_timeout_seconds=timeout_seconds,
+    )
+
+
+HandOverTo = Callable[[int, int, OnSettled], None]
+
+
+def _nothing(partition_id: int, generation: int, answer: OnSettled) -> None:
+    answer(None)
 
 
 class Evicting(Protocol):
@@ -62,6 +83,7 @@ class PeerDetector:
         tls: ClientTls | None,
         challenges: Challenges,
         manager: Evicting,
+        hand_over: HandOverTo = _nothing,
     ) -> None:
         self.evictions = 0
         self._timeout = timeout_seconds
@@ -69,6 +91,7 @@ class PeerDetector:
         self._tls = tls
         self._challenges = challenges
         self._manager = manager
+        self._hand_over = hand_over
         self._loop = asyncio.get_running_loop()
         self._judgement = PeerJudgement(timeout_seconds)
         self._me: PeerId | None = None
@@ -78,13 +101,8 @@ class PeerDetector:
         self._open: dict[str, WatchingConnection] = {}
         self._answering: tuple[str, asyncio.Task[None]] | None = None
         self._acting: asyncio.Task[None] | None = None
-        self._settings = ChannelSettings(
-            magic=CLIENT.magic,
-            versions=VERSIONS,
-            hello_text=hello_text,
-            max_frame_bytes=MAX_PEER_BODY_BYTES,
-            handshake_timeout_seconds=timeout_seconds,
-        )
+        self.old_owners = OldOwners(link_settings(hello_text, HAND_OVER_SECONDS), tls)
+        self._settings = link_settings(hello_text, timeout_seconds)
 
     # -- what others call
 
@@ -112,6 +130,10 @@ class PeerDetector:
         self._judgement.reported(observer, suspects, self._loop.time())
         if suspects:
             self._changed.notify()
+
+    def hand_over(self, partition_id: int, generation: int, answer: OnSettled) -> None:
+        """See `PeerEars`."""
+        self._hand_over(partition_id, generation, answer)
 
     @property
     def watched(self) -> int:

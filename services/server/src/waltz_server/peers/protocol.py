@@ -1,19 +1,31 @@
 """Both ends of a connection between two servers that watch each other: who handles an accepted connection,
-and pings and pongs. What is heard goes to the detector.
+pings and pongs, and answers to new owners. What is heard goes to the detector.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from waltz_protocol.aio.channel import Channel, ChannelHandler
 from waltz_protocol.codec import PEER
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.messages.peer import PEER_VERSION, PeerPing, PeerPong
+from waltz_protocol.messages.peer import (
+    PEER_VERSION,
+    HandOver,
+    HandOverRequest,
+    NoHandOver,
+    PeerPing,
+    PeerPong,
+)
+from waltz_server.partition.hand_over import LockHandOver, message_of
+from waltz_server.partition.settlement import OnSettled
 
 MAX_PEER_BODY_BYTES = 64 * 1024
+MAX_UNSENT_TABLES = 1000
+"""Of a peer that does not read them; it gets no answer for others, and does without."""
 
 
 class AcceptedConnection:
@@ -53,32 +65,61 @@ class PeerEars(Protocol):
     def heard_suspicions(self, observer: str, suspects: Mapping[str, bool]) -> None:
         """Another server reports whom it suspects."""
 
+    def hand_over(self, partition_id: int, generation: int, answer: OnSettled) -> None:
+        """The new owner of a partition asks for its lock table; `answer` is called once."""
+
 
 class WatchedConnection:
-    """The side that was connected to: answers each ping at once."""
+    """The side that was connected to: answers each ping at once, and a question for a lock table when the
+    partition is settled."""
 
     def __init__(self, ears: PeerEars) -> None:
         self._ears = ears
+        self._unsent: deque[HandOver] | None = None
+        """Tables that wait until the peer has read others; None before it has asked for one."""
+        self._writable = True
 
     def channel_ready(self, channel: Channel) -> None:
         """The other side speaks first."""
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
         """A ping."""
-        message = _decode(body)
+        message = decode(body)
+        if isinstance(message, HandOverRequest):
+            self._asked(channel, message)
+            return None
         if not isinstance(message, PeerPing):
             raise ProtocolError("a pong that answers nothing")
         channel.send(PEER.encode(PeerPong(message.number, self._ears.own_name), PEER_VERSION))
         self._ears.heard_suspicions(message.name or "", message.suspects)
         return None
 
+    def _asked(self, channel: Channel, request: HandOverRequest) -> None:
+        unsent = self._unsent = self._unsent if self._unsent is not None else deque()
+        partition_id = request.partition_id
+
+        def answer(handed_over: LockHandOver | None) -> None:
+            if handed_over is None:
+                channel.send(PEER.encode(NoHandOver(partition_id), PEER_VERSION))
+            elif self._writable:
+                channel.send(PEER.encode(message_of(handed_over), PEER_VERSION))
+            elif len(unsent) < MAX_UNSENT_TABLES:
+                unsent.append(message_of(handed_over))
+
+        self._ears.hand_over(partition_id, request.generation, answer)
+
     def frames_ended(self, channel: Channel) -> None:
         """Nothing waits for it."""
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
-        """Answers are a few bytes; who does not read them is closed by the channel."""
-        if not writable:
-            channel.close("it does not read the answers to its pings")
+        """Pongs are a few bytes: who does not read them is closed. Tables wait."""
+        self._writable = writable
+        if self._unsent is None:
+            if not writable:
+                channel.close("it does not read the answers to its pings")
+            return
+        while self._unsent and self._writable:
+            channel.send(PEER.encode(self._unsent.popleft(), PEER_VERSION))
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """It connects again if it wants to."""
@@ -104,7 +145,7 @@ class WatchingConnection:
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
         """A pong."""
-        message = _decode(body)
+        message = decode(body)
         if not isinstance(message, PeerPong):
             raise ProtocolError("a ping from the side that was connected to")
         self._answered(message.name or "")
@@ -122,7 +163,8 @@ class WatchingConnection:
         self.wake.set()
 
 
-def _decode(body: memoryview) -> object:
+def decode(body: memoryview) -> object:
+    """A message of `PEER_VERSION`; ProtocolError."""
     if len(body) > MAX_PEER_BODY_BYTES:
         raise ProtocolError(f"a message of {len(body)} bytes from a server")
     return PEER.decode(body, PEER_VERSION)

@@ -16,7 +16,7 @@ Everything that is not `async` here is synchronous and runs on the event loop of
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -207,7 +207,13 @@ class StoreSettings:
 
 
 class PartitionStore(Protocol):
-    """One per owned partition: store sessions one after another, appends, reads."""
+    """One per owned partition: store sessions one after another, appends, reads.
+
+    `before_fence`, set before `run`, is awaited once, when the first session id is taken and nothing has been
+    sent under it: an older owner still serves.
+    """
+
+    before_fence: Callable[[], Awaitable[None]] | None
 
     @property
     def partition_id(self) -> int: ...

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -88,6 +88,7 @@ class QuorumPartitionStore:
         self._pending_bytes = 0
         self._was_full = False
         self._told_lost = True
+        self.before_fence: Callable[[], Awaitable[None]] | None = None
 
     # ---- what is asked
 
@@ -275,6 +276,11 @@ class QuorumPartitionStore:
             finally:
                 self._opening = None
             self._session_id = taken.metadata.session_id
+            before_fence, self.before_fence = self.before_fence, None
+            if before_fence is not None:
+                await before_fence()
+                if self._closed or self.asked_for != (names, generation):
+                    return 0.0
             self._run = SessionRun(
                 self,
                 self._context,

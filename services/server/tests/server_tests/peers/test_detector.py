@@ -19,6 +19,7 @@ from waltz_protocol.errors import ProtocolError
 from waltz_protocol.handshake import encode_hello
 from waltz_protocol.messages.peer import PEER_VERSION, PeerPing, PeerPong
 from waltz_protocol.types import Endpoint
+from waltz_server.partition.settlement import OnSettled
 from waltz_server.peers.detector import VERSIONS, PeerDetector
 from waltz_server.peers.protocol import AcceptedConnection, WatchedConnection, WatchingConnection
 from waltz_testkit.ports import free_port
@@ -284,6 +285,9 @@ class Ears:
 
     def heard_suspicions(self, observer: str, suspects: object) -> None:
         self.heard.append((observer, dict(suspects)))  # type: ignore[call-overload]
+
+    def hand_over(self, partition_id: int, generation: int, answer: OnSettled) -> None:
+        answer(None)
 
 
 class FakeChannel:

@@ -1,0 +1,160 @@
+"""The lock table of a partition on its way to the next owner, and whether it may be used there. Pure.
+
+Without it a new owner knows no lock: its table starts at the end of the log, and every append whose view is
+older is refused, though nothing may have touched its locks. What the old owner hands over (`LockHandOver`)
+says more, but only for the very log that the new owner has recovered. It is used only if
+
+* it is of this partition and of a table of the same size,
+* it is of the store session right before our own: ids are given out once, so nobody wrote in between,
+* the recovered log ends exactly where the old owner's did when nothing of it was in flight: whatever came
+  later, or was added by the recovery, makes the log longer.
+
+Then the log is, record by record, what the old owner had committed, and its table is exact. In every other
+case the table starts at the mark, as it does without (safety D12).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import chain
+
+import structlog
+
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.locks import MAX_RECENT_COMMITS, MAX_RECENT_SLOTS, LockTable
+from waltz_protocol.messages.peer import HandOver
+
+log = structlog.get_logger(__name__)
+
+HAND_OVER_SECONDS = 0.2
+"""How long a take-over waits for what the old owner hands over, from when the session id is taken; and how
+long a partition that has another owner may settle before it is closed."""
+
+_FIELDS = struct.Struct(">iiqqiq")
+_COUNT = struct.Struct(">I")
+_COMMIT = struct.Struct(">qH")
+
+
+@dataclass(frozen=True, slots=True)
+class LockHandOver:
+    """What a server that has settled a partition knows of its locks; see `LockTable` for `floor` and
+    `commits`. `generation` and `session_id` are its own, the log ended at `high_water_mark`."""
+
+    partition_id: int
+    generation: int
+    session_id: int
+    high_water_mark: int
+    table_size: int
+    floor: int
+    commits: tuple[tuple[int, Collection[int]], ...]
+
+    def unfit(self, partition_id: int, session_id: int, high_water_mark: int, table_size: int) -> str:
+        """Why the owner of this session, whose recovered log ends at this mark, must not use it; empty if it
+        may."""
+        if self.partition_id != partition_id:
+            return f"it is of partition {self.partition_id}"
+        if self.session_id + 1 != session_id:
+            return f"it is of session {self.session_id}, and ours is {session_id}"
+        if self.high_water_mark != high_water_mark:
+            return f"it ends at {self.high_water_mark}, and the log at {high_water_mark}"
+        if self.table_size != table_size:
+            return f"its table has {self.table_size} slots, and ours {table_size}"
+        return ""
+
+    def table(self) -> LockTable:
+        """A table that conflicts with all that the old owner's did."""
+        table = LockTable(self.table_size, self.floor)
+        for transaction_id, slots in self.commits:
+            table.commit(slots, transaction_id)
+        return table
+
+
+def hand_over_of(
+    table: LockTable, partition_id: int, generation: int, session_id: int, high_water_mark: int
+) -> LockHandOver:
+    """Of a partition of which nothing is in flight."""
+    return LockHandOver(
+        partition_id, generation, session_id, high_water_mark, table.size, table.floor, tuple(table.recent)
+    )
+
+
+def first_table(
+    handed_over: LockHandOver | None, partition_id: int, session_id: int, high_water_mark: int, size: int
+) -> LockTable:
+    """The table with which a session begins whose log has transactions that this server did not number."""
+    if handed_over is not None:
+        unfit = handed_over.unfit(partition_id, session_id, high_water_mark, size)
+        if not unfit:
+            log.info("lock table taken over", partition=partition_id, high_water_mark=high_water_mark)
+            return handed_over.table()
+        log.info("lock table that was handed over is not used", partition=partition_id, reason=unfit)
+    return LockTable(size, high_water_mark)
+
+
+# -- bytes
+
+
+def message_of(handed_over: LockHandOver) -> HandOver:
+    """As it is sent."""
+    one, commits = handed_over, handed_over.commits
+    slots = list(chain.from_iterable(slots for _, slots in commits))
+    body = b"".join(
+        (
+            _COUNT.pack(len(commits)),
+            *(_COMMIT.pack(transaction_id, len(slots)) for transaction_id, slots in commits),
+            struct.pack(f">{len(slots)}I", *slots),
+        )
+    )
+    fields = (
+        one.partition_id, one.generation, one.session_id, one.high_water_mark, one.table_size, one.floor,
+    )  # fmt: skip
+    return HandOver(*fields, body, _checksum(fields, body))
+
+
+def parse(message: HandOver) -> LockHandOver:
+    """ProtocolError unless it is whole and consistent in itself."""
+    body = message.commits or b""
+    fields = (
+        message.partition_id, message.generation, message.session_id, message.high_water_mark,
+        message.table_size, message.floor,
+    )  # fmt: skip
+    if message.checksum != _checksum(fields, body):
+        raise ProtocolError("a lock table with a wrong checksum")
+    try:
+        commits = _commits_of(body)
+    except struct.error as error:
+        raise ProtocolError(f"a lock table of {len(body)} bytes: {error}") from None
+    previous = message.floor
+    for transaction_id, slots in commits:
+        if not previous < transaction_id <= message.high_water_mark:
+            raise ProtocolError(f"a lock table with transaction {transaction_id} behind {previous}")
+        if slots and max(slots) >= message.table_size:
+            raise ProtocolError("a lock table with a slot beyond its size")
+        previous = transaction_id
+    if message.table_size < 1 or message.floor > message.high_water_mark:
+        raise ProtocolError("a lock table that cannot be")
+    return LockHandOver(*fields, commits)
+
+
+def _commits_of(body: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    (count,) = _COUNT.unpack_from(body)
+    if count > MAX_RECENT_COMMITS:
+        raise ProtocolError(f"a lock table of {count} commits")
+    heads = [_COMMIT.unpack_from(body, _COUNT.size + number * _COMMIT.size) for number in range(count)]
+    total = sum(number for _, number in heads)
+    start = _COUNT.size + count * _COMMIT.size
+    if total > MAX_RECENT_SLOTS or len(body) != start + 4 * total:
+        raise ProtocolError(f"a lock table of {count} commits and {total} slots in {len(body)} bytes")
+    slots = struct.unpack_from(f">{total}I", body, start)
+    commits, place = [], 0
+    for transaction_id, number in heads:
+        commits.append((transaction_id, slots[place : place + number]))
+        place += number
+    return tuple(commits)
+
+
+def _checksum(fields: tuple[int, ...], body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(_FIELDS.pack(*fields)))
