@@ -100,10 +100,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_partition_store.py",
     ),
     "waltz_server/store/voting.py": (f"{_STORE}/test_voting.py",),
-    "waltz_server/partition/append_outcomes.py": (
-        f"{_SERVER}/test_append_answers.py",
-        f"{_SERVER}/test_held_feeds.py",
-    ),
+    "waltz_server/partition/append_outcomes.py": (f"{_SERVER}/test_append_answers.py",),
     "waltz_server/partition/append_answers.py": (f"{_SERVER}/test_append_answers.py",),
     "waltz_server/partition/queued_append.py": (f"{_SERVER}/test_append_lines.py",),
     "waltz_server/partition/lock_lines.py": (
@@ -130,7 +127,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",
     ),
-    "waltz_server/partition/feed.py": (f"{_SERVER}/test_held_feeds.py", f"{_SERVER}/test_feed.py"),
+    "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
     "waltz_server/partition/hand_over.py": (f"{_SERVER}/test_hand_over.py",),
@@ -150,7 +147,6 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/partition/mounts.py": (f"{_SERVER}/test_mounts.py", f"{_SERVER}/test_pending_answers.py"),
     "waltz_server/partition/owned_partition.py": (
-        f"{_SERVER}/test_held_feeds.py",
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",

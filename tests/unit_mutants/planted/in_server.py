@@ -304,7 +304,7 @@ SERVER_BUGS = (
         "settled_commits_are_not_fed",
         "D1",
         "feed.py",
-        "        for feed in tip:\n            self._place(feed)\n",
+        "        tip, self._tip = self._tip, {}\n        for feed in tip:\n            self._place(feed)\n",
         "        pass\n",
         "Feeds at the end wait for the next commit after a recovery has found more.",
     ),

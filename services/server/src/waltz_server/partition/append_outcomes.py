@@ -66,13 +66,10 @@ def begin_search(
 
 class AppendOutcomes:
     """See the module. `author(transaction id)`: the client that appended it, None when that is not known at
-    once. `hasten(client)`: it is answered something that it understands with the feed."""
+    once."""
 
-    def __init__(
-        self, author: Callable[[int], int | None], hasten: Callable[[Client], None] = lambda _: None
-    ) -> None:
+    def __init__(self, author: Callable[[int], int | None]) -> None:
         self._author = author
-        self._hasten = hasten
         self.index: dict[bytes, QueuedAppend] | None = None
         """While appends are sent again: all that have no end yet, by `identity_of`. Invariant: of a repeated
         append at most one is in the queue, in lines or in flight."""
@@ -195,7 +192,6 @@ class AppendOutcomes:
         winner = -1 if author is None else author
         for one in _senders(item):
             if one.answers is not None:
-                self._hasten(one)
                 one.answers.conflict(append.req_id, mark, lock, winner)
 
     def view_ahead(self, item: QueuedAppend, mark: int) -> None:

@@ -5,7 +5,6 @@ Client-server protocol, feed, suspend/resume, back pressure. Owner: the partitio
 Model. A feed is always in exactly one place:
 
 * `tip`: it has everything committed; the next commit is written to it directly (encoded once for all),
-* `held`: it had everything committed a moment ago, and many others are fed too (`_hold`),
 * near-realtime or catch-up queue: it has something to get and its client can take it; every loop turn the
   near ones get a slice each, then a few of the far ones, one after another,
 * `parked`: its client's write buffer is full; it comes back when that has drained,
@@ -23,15 +22,13 @@ Invariants
   the log. Clients of 0.13.2 repeat a ReqId only after its FEED_SUSPENDED. The catch-up of a mount is never
   moved.
 * What is committed is written once to a client, whatever number of its feeds wait for it at the tip.
-* A feed is held for `MAX_HELD_SECONDS` at most, of a client of version 5 only, and never when that client is
-  answered something for which it needs the feed (`hasten`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_protocol.frames.feed import FRAME_BYTES, feed_frames_for_version
@@ -45,11 +42,6 @@ from waltz_server.store.committed_mark import ReadableMark
 READ_AHEAD_RECORDS = 4096
 CATCH_UP_SLICES_PER_TURN = 8
 MAX_FEEDS_PER_CLIENT = 100
-HELD_FROM_FEEDS = 8
-HELD_SECONDS_PER_FEED = 0.0004
-"""Between two rounds to all feeds at the tip, for each of them: several times what it costs to write to one.
-So what is written to those who wait for nothing leaves most of the loop to those who do."""
-MAX_HELD_SECONDS = 0.02
 _NATIVE_VERSION = 4
 
 
@@ -93,9 +85,6 @@ class Feeds:
         self._of_client: dict[Client, list[Feed]] = {}
         self._ended: dict[Client, int] = {}
         """The last transaction of the feed that ended last, of clients that have not gone."""
-        self._held: dict[Feed, None] = {}
-        self._next_round = 0.0
-        self._round: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._closed = False
 
@@ -128,25 +117,21 @@ class Feeds:
     def _move(self, feed: Feed, position: int, credit: int) -> None:
         """Continue from `position` instead. A feed in a queue or parked is placed anew when its turn
         comes."""
-        at_tip = feed in self._tip or feed in self._held
-        in_place = at_tip or self._reading.discard(feed.position + 1, feed)
+        in_place = feed in self._tip or self._reading.discard(feed.position + 1, feed)
         self._tip.pop(feed, None)
-        self._held.pop(feed, None)
         feed.position, feed.credit = position, credit
         if in_place:
             self._place(feed)
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes, authors: Iterable[Client] = ()) -> bool:
+    def publish(self, first: int, frames: bytes) -> bool:
         """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip, or to those of `authors` alone (`_hold`); whether there is one."""
+        feed at the tip; whether there is one."""
         count = len(frames) // FRAME_BYTES
         self._cache.put(first, frames)
-        if not self._tip and not self._held:
+        if not self._tip:
             return False
-        if len(self._tip) + len(self._held) >= HELD_FROM_FEEDS and self._hold(authors):
-            return True
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
         written: dict[Client, int] = {}
@@ -166,50 +151,10 @@ class Feeds:
                 self._send(feed, stamped[version], count, sent)
         return True
 
-    def _hold(self, authors: Iterable[Client]) -> bool:
-        """Whether this commit is too soon after the last round to all: then only those get it at once who
-        wait for it, and the others with what is committed until the next round. With many clients, writing
-        each commit to each of them would cost more than everything else."""
-        if self._loop.time() >= self._next_round:
-            self._begin_round()
-            return False
-        tip, self._tip = self._tip, {}
-        for feed in tip:
-            if feed.client.answers is None:
-                self._serve(feed)
-            else:
-                self._held[feed] = None
-        for client in authors:
-            self.hasten(client)
-        if self._held and self._round is None:
-            self._round = self._loop.call_at(self._next_round, self._begin_round)
-        return True
-
-    def _begin_round(self) -> None:
-        """All that is held goes out."""
-        if self._round is not None:
-            self._round.cancel()
-            self._round = None
-        held, self._held = self._held, {}
-        seconds = (len(self._tip) + len(held)) * HELD_SECONDS_PER_FEED
-        self._next_round = self._loop.time() + min(seconds, MAX_HELD_SECONDS)
-        for feed in held:
-            self._serve(feed)
-
-    def hasten(self, client: Client) -> None:
-        """This client is about to be answered something that it understands with the feed: it gets what was
-        held."""
-        if self._held:
-            for feed in tuple(self._of_client.get(client, ())):
-                if feed in self._held:
-                    del self._held[feed]
-                    self._serve(feed)
-
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark that were never published one by
         one."""
-        tip, self._tip = {**self._tip, **self._held}, {}
-        self._held.clear()
+        tip, self._tip = self._tip, {}
         for feed in tip:
             self._place(feed)
 
@@ -372,8 +317,6 @@ class Feeds:
             self._count_removed(feed)
         self._parked.pop(client, None)
         self._tip = {feed: None for feed in self._tip if feed.client is not client}
-        for feed in gone:
-            self._held.pop(feed, None)
         self._near = deque(feed for feed in self._near if feed.client is not client)
         self._far = deque(feed for feed in self._far if feed.client is not client)
         for feed in gone:
@@ -387,7 +330,4 @@ class Feeds:
         self._ended.clear()
         self._closed = True
         self._reading.close()
-        self._held.clear()
-        if self._round is not None:
-            self._round.cancel()
         self._tip, self._near, self._far, self._parked = {}, deque(), deque(), {}

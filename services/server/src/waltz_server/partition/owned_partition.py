@@ -46,7 +46,7 @@ from waltz_server.partition.mark_waiters import MarkWaiters
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.queued_append import AppendBounds, item_of
+from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.settlement import Settlement
 from waltz_server.partition.transaction_cache import TransactionCache
@@ -151,7 +151,7 @@ class Partition:
             on_fault=self._fail,
             turns=turns or Turns(),
             contention=self.contention,
-            outcomes=AppendOutcomes(self._author, self._feeds.hasten),
+            outcomes=AppendOutcomes(self._author),
             repeats=self._repeats,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
@@ -370,7 +370,6 @@ class Partition:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
         mark = self.high_water_mark
         if mark is not None:
-            self._feeds.hasten(client)
             client.send(high_water_mark_response(client.version, req_id, mark))
         else:
             self._clients.add(client)
@@ -389,7 +388,11 @@ class Partition:
         if client not in self._clients:
             return
         self._clients.discard(client)
-        self.unmount(client)
+        self._mounts.remove(client)
+        self._appends.forget(client)
+        self._pending_answers.forget(client)
+        self._future.forget(client)
+        self._feeds.forget(client)
         self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)
@@ -400,7 +403,6 @@ class Partition:
 
     def _answer(self, marker: Marker) -> None:
         client, mark = marker.client, self.high_water_mark
-        self._feeds.hasten(client)
         if client.answers is not None:
             client.answers.send_now()
         if mark is None:  # cannot be: a confirmed session has a mark
@@ -482,8 +484,7 @@ class Partition:
             put(entry)
         self._mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        authors = (item_of(entry).mount.client for entry in entries)
-        followed = self._feeds.publish(first, b"".join(frames), authors)
+        followed = self._feeds.publish(first, b"".join(frames))
         if self._block_feeds.publish(first, entries) or followed:
             self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
