@@ -242,4 +242,12 @@ PEER_BUGS = (
         "",
         "A partition is served after the ZooKeeper session may have ended.",
     ),
+    _server(
+        "who_gets_a_partition_back_keeps_the_old_object",
+        "D12",
+        "registry.py",
+        "        self._surrenders.drop(partition_id)  # two objects would answer for one partition\n",
+        "",
+        "The old object answers mounts that the new one does not know of, and an old table is handed over.",
+    ),
 )

@@ -185,6 +185,7 @@ class PartitionRegistry:
             return
         partition_id = owned.partition_id
         log.info("partition gained", partition=partition_id, generation=owned.generation)
+        self._surrenders.drop(partition_id)  # two objects would answer for one partition
         self._expect_hand_over(owned, self._start(owned))
         previous = self._ending.pop(partition_id, None)
         owned.task = self._tasks.create_task(

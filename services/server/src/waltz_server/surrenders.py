@@ -73,7 +73,7 @@ class Surrenders:
     def settle(self, partition_id: int, partition: Partition, close: Callable[[], None]) -> None:
         """It has another owner: `close` it when nothing of it is in flight, soon at the latest. So what waits
         is refused in time to be sent to the next owner."""
-        self._drop(partition_id)
+        self.drop(partition_id)
         loop = asyncio.get_running_loop()
         kept = self._kept[partition_id] = _Kept(partition)
         kept.timer = loop.call_later(HAND_OVER_SECONDS, close)
@@ -83,7 +83,7 @@ class Surrenders:
             if kept.timer is not None:
                 kept.timer.cancel()
             if self._kept.get(partition_id) is kept:
-                kept.timer = loop.call_later(KEPT_SECONDS, self._drop, partition_id)
+                kept.timer = loop.call_later(KEPT_SECONDS, self.drop, partition_id)
                 self._answer(partition_id, kept)
             loop.call_soon(close)
 
@@ -96,7 +96,8 @@ class Surrenders:
             timer.cancel()
             answer(kept.table if generation > kept.generation else None)
 
-    def _drop(self, partition_id: int) -> None:
+    def drop(self, partition_id: int) -> None:
+        """Close what is left of a partition, which may be ours again, and forget its table."""
         kept = self._kept.pop(partition_id, None)
         if kept is not None:
             if kept.timer is not None:
@@ -106,6 +107,6 @@ class Surrenders:
     def close(self) -> None:
         """The session may be over, or the server ends: nothing is in progress any longer. Idempotent."""
         for partition_id in list(self._kept):
-            self._drop(partition_id)
+            self.drop(partition_id)
         for partition_id in list(self._asked):
             self._forget_asked(partition_id)

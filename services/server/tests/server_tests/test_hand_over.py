@@ -444,3 +444,17 @@ async def test_what_cannot_be_settled_is_closed_soon() -> None:
             cluster.nodes[name].start()
         await gained(second)
         assert await second.verdict(1, CAROL) is Verdict.LOCK_CONFLICT
+
+
+@pytest.mark.looptime
+async def test_who_leaves_soon_after_it_got_a_partition_back_hands_over_what_it_has_now() -> None:
+    async with two_servers() as (first, _, _):
+        moves(first)
+        first.registry.adopt({PARTITION: 2}, settle=True)
+        await until(lambda: PARTITION in first.registry.partitions and first.partition.healthy)
+        session_id = first.partition.store.session_id
+        leaves(first)
+        given: list[LockHandOver | None] = []
+        first.registry.hand_over(PARTITION, 3, given.append)
+        await asyncio.sleep(2 * module.HAND_OVER_SECONDS)
+        assert [one and one.session_id for one in given] == [session_id]
