@@ -101,10 +101,11 @@ def message_of(handed_over: LockHandOver) -> HandOver:
     """As it is sent."""
     one, commits = handed_over, handed_over.commits
     slots = list(chain.from_iterable(slots for _, slots in commits))
+    heads = chain.from_iterable((transaction_id, len(slots)) for transaction_id, slots in commits)
     body = b"".join(
         (
             _COUNT.pack(len(commits)),
-            *(_COMMIT.pack(transaction_id, len(slots)) for transaction_id, slots in commits),
+            struct.pack(">" + "qH" * len(commits), *heads),
             struct.pack(f">{len(slots)}I", *slots),
         )
     )
@@ -143,9 +144,9 @@ def _commits_of(body: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
     (count,) = _COUNT.unpack_from(body)
     if count > MAX_RECENT_COMMITS:
         raise ProtocolError(f"a lock table of {count} commits")
-    heads = [_COMMIT.unpack_from(body, _COUNT.size + number * _COMMIT.size) for number in range(count)]
-    total = sum(number for _, number in heads)
     start = _COUNT.size + count * _COMMIT.size
+    heads = list(_COMMIT.iter_unpack(memoryview(body)[_COUNT.size : start]))
+    total = sum(number for _, number in heads)
     if total > MAX_RECENT_SLOTS or len(body) != start + 4 * total:
         raise ProtocolError(f"a lock table of {count} commits and {total} slots in {len(body)} bytes")
     slots = struct.unpack_from(f">{total}I", body, start)

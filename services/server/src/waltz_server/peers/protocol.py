@@ -24,8 +24,12 @@ from waltz_server.partition.hand_over import LockHandOver, message_of
 from waltz_server.partition.settlement import OnSettled
 
 MAX_PEER_BODY_BYTES = 64 * 1024
-MAX_UNSENT_TABLES = 1000
-"""Of a peer that does not read them; it gets no answer for others, and does without."""
+MAX_UNSENT_BYTES = 32 * 1024 * 1024
+"""Of answers that wait for a peer that does not read; the channel may hold as much again for a moment. A table
+for which there is no room is left out, and the peer does without; another answer ends the connection."""
+TABLE_UNITS = 100
+COMMITS_PER_UNIT = 4
+"""The work of one table (see `turns`), and of its commits."""
 
 
 class AcceptedConnection:
@@ -75,8 +79,10 @@ class WatchedConnection:
 
     def __init__(self, ears: PeerEars) -> None:
         self._ears = ears
-        self._unsent: deque[HandOver] | None = None
-        """Tables that wait until the peer has read others; None before it has asked for one."""
+        self._asks = False
+        self._unsent: deque[bytes] = deque()
+        """Answers that wait until a peer that asks for tables has read others."""
+        self._unsent_bytes = 0
         self._writable = True
 
     def channel_ready(self, channel: Channel) -> None:
@@ -90,39 +96,55 @@ class WatchedConnection:
             return None
         if not isinstance(message, PeerPing):
             raise ProtocolError("a pong that answers nothing")
-        channel.send(PEER.encode(PeerPong(message.number, self._ears.own_name), PEER_VERSION))
+        self._send(channel, PeerPong(message.number, self._ears.own_name))
         self._ears.heard_suspicions(message.name or "", message.suspects)
         return None
 
     def _asked(self, channel: Channel, request: HandOverRequest) -> None:
-        unsent = self._unsent = self._unsent if self._unsent is not None else deque()
+        self._asks = True
         partition_id = request.partition_id
 
         def answer(handed_over: LockHandOver | None) -> None:
             if handed_over is None:
-                channel.send(PEER.encode(NoHandOver(partition_id), PEER_VERSION))
-            elif self._writable:
-                channel.send(PEER.encode(message_of(handed_over), PEER_VERSION))
-            elif len(unsent) < MAX_UNSENT_TABLES:
-                unsent.append(message_of(handed_over))
+                self._send(channel, NoHandOver(partition_id))
+            elif not channel.closed:
+                channel.charge(TABLE_UNITS + len(handed_over.commits) // COMMITS_PER_UNIT)
+                self._send(channel, message_of(handed_over))
 
         self._ears.hand_over(partition_id, request.generation, answer)
+
+    def _send(self, channel: Channel, message: PeerPong | HandOver | NoHandOver) -> None:
+        frame = PEER.encode(message, PEER_VERSION)
+        if self._writable:
+            channel.send(frame)
+        elif self._unsent_bytes + len(frame) <= MAX_UNSENT_BYTES:
+            self._unsent.append(frame)
+            self._unsent_bytes += len(frame)
+        elif not isinstance(message, HandOver):
+            self._forget_unsent()
+            channel.close("it does not read the answers to its questions")
+
+    def _forget_unsent(self) -> None:
+        self._unsent.clear()
+        self._unsent_bytes = 0
 
     def frames_ended(self, channel: Channel) -> None:
         """Nothing waits for it."""
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
-        """Pongs are a few bytes: who does not read them is closed. Tables wait."""
+        """Who only pings, and does not read the few bytes of a pong, is closed. Else answers wait."""
         self._writable = writable
-        if self._unsent is None:
-            if not writable:
+        if not writable:
+            if not self._asks:
                 channel.close("it does not read the answers to its pings")
             return
-        while self._unsent and self._writable:
-            channel.send(PEER.encode(self._unsent.popleft(), PEER_VERSION))
+        unsent = tuple(self._unsent)
+        self._forget_unsent()
+        channel.send(*unsent)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """It connects again if it wants to."""
+        self._forget_unsent()
 
 
 class WatchingConnection:
