@@ -250,4 +250,20 @@ PEER_BUGS = (
         "",
         "The old object answers mounts that the new one does not know of, and an old table is handed over.",
     ),
+    _partition(
+        "lock_table_of_another_cluster_is_used",
+        "D12",
+        "hand_over.py",
+        "    if message.cluster != cluster:\n",
+        "    if message.cluster.int < 0:\n",
+        "A server of another cluster at an address that is used again gives its locks.",
+    ),
+    _partition(
+        "lock_table_of_another_slot_scheme_is_used",
+        "D12",
+        "hand_over.py",
+        "    if message.slot_scheme != SLOT_SCHEME:\n",
+        "    if message.slot_scheme < 0:\n",
+        "After an upgrade a lock is looked up in slots that were never raised for it.",
+    ),
 )

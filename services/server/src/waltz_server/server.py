@@ -16,6 +16,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from uuid import UUID
 
 import structlog
 
@@ -145,7 +146,7 @@ class WaltzServer:
         manager.set_picture_listener(
             lambda picture: directory.update(self._as_directory(picture, store_params))
         )
-        detector = self._detector = self._make_detector(manager)
+        detector = self._detector = self._make_detector(manager, store_params.cluster_key)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             if detector is not None:
@@ -222,7 +223,7 @@ class WaltzServer:
             peers_may_pause=True,
         )
 
-    def _make_detector(self, manager: ClusterManager) -> PeerDetector | None:
+    def _make_detector(self, manager: ClusterManager, cluster: UUID) -> PeerDetector | None:
         """None when it is switched off, or no other server could be verified."""
         settings = self._settings
         if not settings.peer_watch:
@@ -238,6 +239,7 @@ class WaltzServer:
             tls=tls,
             challenges=Challenges(self._zookeeper, settings.cluster_root),
             manager=manager,
+            cluster=cluster,
             hand_over=self.registry.hand_over,
         )
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -36,10 +37,15 @@ from waltz_testkit.client_peers import FakeClient, make_append
 
 SETTINGS = StoreSettings(idle_check_interval_ms=3_600_000)
 SLOTS = 512
+CLUSTER = UUID(int=5)
 ALICE, BOB, CAROL = 101, 202, 303
 
 
 # -- the table
+
+
+def through_the_wire(one: LockHandOver) -> LockHandOver:
+    return parse(message_of(one, CLUSTER), CLUSTER)
 
 
 @given(
@@ -58,7 +64,7 @@ def test_what_is_handed_over_conflicts_with_all_that_the_table_did(
         for slots in commits:
             mark += 2
             table.commit(tuple(slot % size for slot in slots), mark)
-        copy = parse(message_of(hand_over_of(table, PARTITION, 3, 7, mark))).table()
+        copy = through_the_wire(hand_over_of(table, PARTITION, 3, 7, mark)).table()
         for lock in range(60):
             assert mark >= copy.estimate((lock,), ()) >= table.estimate((lock,), ())
         if table.floor == start:
@@ -71,9 +77,9 @@ def test_the_largest_table_fits_into_a_message() -> None:
         table.commit(table.slots_to_raise((transaction_id,), ()), transaction_id)
     assert len(table.recent) == locks_module.MAX_RECENT_COMMITS
     handed_over = hand_over_of(table, PARTITION, 3, 7, 9_999)
-    body = PEER.encode(message_of(handed_over), PEER_VERSION)
+    body = PEER.encode(message_of(handed_over, CLUSTER), PEER_VERSION)
     assert len(body) < MAX_PEER_BODY_BYTES
-    assert parse(message_of(handed_over)).table()._table[:100] == [
+    assert through_the_wire(handed_over).table()._table[:100] == [
         max(value, table.floor) for value in table._table[:100]
     ]
 
@@ -104,15 +110,37 @@ def broken(message: HandOver) -> list[HandOver]:
         replace(message, generation=4),
         replace(message, floor=9),
         replace(message, table_size=SLOTS + 1),
+        replace(message, cluster=UUID(int=6)),
+        replace(message, slot_scheme=2),
     ]
 
 
 def test_safety_d12_a_table_that_is_not_whole_is_refused() -> None:
-    message = message_of(whole())
-    assert parse(message) == whole()
+    message = message_of(whole(), CLUSTER)
+    assert parse(message, CLUSTER) == whole()
     for other in broken(message):
         with pytest.raises(ProtocolError):
-            parse(other)
+            parse(other, CLUSTER)
+
+
+def test_safety_d12_a_table_of_another_cluster_or_slot_scheme_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="another cluster"):
+        parse(message_of(whole(), UUID(int=6)), CLUSTER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SLOT_SCHEME", 2)
+        other = message_of(whole(), CLUSTER)
+    with pytest.raises(ProtocolError, match="slot scheme 2"):
+        parse(other, CLUSTER)
+
+
+def test_the_bytes_of_a_table_are_these() -> None:
+    body = PEER.encode(message_of(whole(), CLUSTER), PEER_VERSION)
+    assert body.hex() == (
+        "4c03e800000069" "04" "00000000" "00000003" "00000000000000000000000000000005" "00000001"
+        "0000000000000007" "0000000000000014" "00000200" "000000000000000a"
+        "00000024" "00000002" "000000000000000c0002" "00000000000000140001" "0000000100000002" "000001ff"
+        "000000000e7ce660"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -128,15 +156,15 @@ def test_safety_d12_a_table_that_is_not_whole_is_refused() -> None:
 )
 def test_safety_d12_a_table_that_cannot_be_is_refused(wrong: LockHandOver) -> None:
     with pytest.raises(ProtocolError):
-        parse(message_of(wrong))
+        through_the_wire(wrong)
 
 
 def test_safety_d12_the_bytes_of_a_table_agree_with_its_checksum_and_its_length() -> None:
-    message = message_of(whole())
+    message = message_of(whole(), CLUSTER)
     short = (message.commits or b"")[:-4]
-    fields = (PARTITION, 3, 7, 20, SLOTS, 10)
+    fields = (PARTITION, 3, CLUSTER, 1, 7, 20, SLOTS, 10)
     with pytest.raises(ProtocolError, match="slots in"):
-        parse(replace(message, commits=short, checksum=module._checksum(fields, short)))
+        parse(replace(message, commits=short, checksum=module._checksum(fields, short)), CLUSTER)
 
 
 @pytest.mark.parametrize(

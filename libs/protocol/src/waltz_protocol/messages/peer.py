@@ -8,7 +8,7 @@ of these."""
 from dataclasses import dataclass
 from typing import ClassVar
 
-from waltz_protocol.messages.fields import Int, Long, Message, Octets, Text, TextBoolMap
+from waltz_protocol.messages.fields import Int, Key, Long, Message, Octets, Text, TextBoolMap
 
 PEER_VERSION = 1000
 """Far above the versions of clients: the highest common version of two servers that both watch."""
@@ -38,12 +38,15 @@ class PeerPong:
 
 @dataclass(frozen=True, slots=True)
 class HandOverRequest:
-    """The new owner of a partition asks the old one for its lock table. `generation` is the new owner's."""
+    """The new owner of a partition asks the old one for its lock table. `generation` is the new owner's,
+    `cluster` the key of its cluster; see `HandOver` for `slot_scheme`."""
 
     TYPE: ClassVar[int] = 3
     SINCE: ClassVar[int] = 0
     partition_id: Int
     generation: Int
+    cluster: Key
+    slot_scheme: Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,14 @@ class HandOver:
     """The answer: everything that the old owner had handed to storage nodes in the store session `session_id`
     is committed or failed, and the log ends at `high_water_mark`. Commits above `floor` that raised slots of
     the lock table are in `commits`: u32 count, then for each i64 transaction id and u16 number of slots, then
-    the slots of all, u32 each. `checksum` is the CRC-32 of all other fields as they are sent."""
+    the slots of all, u32 each. `slot_scheme` is 1: which slots a lock has (`waltz_protocol.locks`). `checksum` is the CRC-32 of all other fields as they are sent."""
 
     TYPE: ClassVar[int] = 4
     SINCE: ClassVar[int] = 0
     partition_id: Int
     generation: Int
+    cluster: Key
+    slot_scheme: Int
     session_id: Long
     high_water_mark: Long
     table_size: Int

@@ -4,7 +4,7 @@ Without it a new owner knows no lock: its table starts at the end of the log, an
 older is refused, though nothing may have touched its locks. What the old owner hands over (`LockHandOver`)
 says more, but only for the very log that the new owner has recovered. It is used only if
 
-* it is of this partition and of a table of the same size,
+* it is of this cluster and partition, and of a table of the same size in which a lock has the same slots,
 * it is of the store session right before our own: ids are given out once, so nobody wrote in between,
 * the recovered log ends exactly where the old owner's did when nothing of it was in flight: whatever came
   later, or was added by the recovery, makes the log longer.
@@ -20,11 +20,12 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
+from uuid import UUID
 
 import structlog
 
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.locks import MAX_RECENT_COMMITS, MAX_RECENT_SLOTS, LockTable
+from waltz_protocol.locks import MAX_RECENT_COMMITS, MAX_RECENT_SLOTS, SLOT_SCHEME, LockTable
 from waltz_protocol.messages.peer import HandOver
 
 log = structlog.get_logger(__name__)
@@ -33,7 +34,8 @@ HAND_OVER_SECONDS = 0.2
 """How long a take-over waits for what the old owner hands over, from when the session id is taken; and how
 long a partition that has another owner may settle before it is closed."""
 
-_FIELDS = struct.Struct(">iiqqiq")
+_FIELDS = struct.Struct(">ii16siqqiq")
+_Fields = tuple[int, int, UUID, int, int, int, int, int]
 _COUNT = struct.Struct(">I")
 _COMMIT = struct.Struct(">qH")
 
@@ -97,8 +99,8 @@ def first_table(
 # -- bytes
 
 
-def message_of(handed_over: LockHandOver) -> HandOver:
-    """As it is sent."""
+def message_of(handed_over: LockHandOver, cluster: UUID) -> HandOver:
+    """As it is sent by a server of this cluster."""
     one, commits = handed_over, handed_over.commits
     slots = list(chain.from_iterable(slots for _, slots in commits))
     heads = chain.from_iterable((transaction_id, len(slots)) for transaction_id, slots in commits)
@@ -110,20 +112,25 @@ def message_of(handed_over: LockHandOver) -> HandOver:
         )
     )
     fields = (
-        one.partition_id, one.generation, one.session_id, one.high_water_mark, one.table_size, one.floor,
+        one.partition_id, one.generation, cluster, SLOT_SCHEME,
+        one.session_id, one.high_water_mark, one.table_size, one.floor,
     )  # fmt: skip
     return HandOver(*fields, body, _checksum(fields, body))
 
 
-def parse(message: HandOver) -> LockHandOver:
-    """ProtocolError unless it is whole and consistent in itself."""
+def parse(message: HandOver, cluster: UUID) -> LockHandOver:
+    """ProtocolError unless it is of this cluster, whole and consistent in itself."""
     body = message.commits or b""
     fields = (
-        message.partition_id, message.generation, message.session_id, message.high_water_mark,
-        message.table_size, message.floor,
+        message.partition_id, message.generation, message.cluster, message.slot_scheme,
+        message.session_id, message.high_water_mark, message.table_size, message.floor,
     )  # fmt: skip
     if message.checksum != _checksum(fields, body):
         raise ProtocolError("a lock table with a wrong checksum")
+    if message.cluster != cluster:
+        raise ProtocolError("a lock table of another cluster")
+    if message.slot_scheme != SLOT_SCHEME:
+        raise ProtocolError(f"a lock table of slot scheme {message.slot_scheme}")
     try:
         commits = _commits_of(body)
     except struct.error as error:
@@ -137,7 +144,10 @@ def parse(message: HandOver) -> LockHandOver:
         previous = transaction_id
     if message.table_size < 1 or message.floor > message.high_water_mark:
         raise ProtocolError("a lock table that cannot be")
-    return LockHandOver(*fields, commits)
+    return LockHandOver(
+        message.partition_id, message.generation, message.session_id, message.high_water_mark,
+        message.table_size, message.floor, commits,
+    )  # fmt: skip
 
 
 def _commits_of(body: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -157,5 +167,6 @@ def _commits_of(body: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple(commits)
 
 
-def _checksum(fields: tuple[int, ...], body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(_FIELDS.pack(*fields)))
+def _checksum(fields: _Fields, body: bytes) -> int:
+    partition_id, generation, cluster, *others = fields
+    return zlib.crc32(body, zlib.crc32(_FIELDS.pack(partition_id, generation, cluster.bytes, *others)))

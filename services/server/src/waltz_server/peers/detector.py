@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
+from uuid import UUID
 
 import structlog
 
@@ -83,6 +84,7 @@ class PeerDetector:
         tls: ClientTls | None,
         challenges: Challenges,
         manager: Evicting,
+        cluster: UUID,
         hand_over: HandOverTo = _nothing,
     ) -> None:
         self.evictions = 0
@@ -91,6 +93,7 @@ class PeerDetector:
         self._tls = tls
         self._challenges = challenges
         self._manager = manager
+        self.cluster = cluster
         self._hand_over = hand_over
         self._loop = asyncio.get_running_loop()
         self._judgement = PeerJudgement(timeout_seconds)
@@ -101,7 +104,7 @@ class PeerDetector:
         self._open: dict[str, WatchingConnection] = {}
         self._answering: tuple[str, asyncio.Task[None]] | None = None
         self._acting: asyncio.Task[None] | None = None
-        self.old_owners = OldOwners(link_settings(hello_text, HAND_OVER_SECONDS), tls)
+        self.old_owners = OldOwners(link_settings(hello_text, HAND_OVER_SECONDS), tls, cluster)
         self._settings = link_settings(hello_text, timeout_seconds)
 
     # -- what others call

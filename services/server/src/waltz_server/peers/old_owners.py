@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from uuid import UUID
 
 import structlog
 
@@ -18,6 +19,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.codec import PEER
 from waltz_protocol.errors import ConnectError, ProtocolError
+from waltz_protocol.locks import SLOT_SCHEME
 from waltz_protocol.messages.peer import PEER_VERSION, HandOver, HandOverRequest, NoHandOver
 from waltz_protocol.types import Endpoint
 from waltz_server.partition.hand_over import HAND_OVER_SECONDS, LockHandOver, parse
@@ -32,18 +34,19 @@ Answer = asyncio.Future[LockHandOver | None]
 
 
 class OldOwners:
-    """See the module. `settings` are those of a connection to a peer."""
+    """See the module. `settings` are those of a connection to a peer, `cluster` is the key of ours."""
 
-    def __init__(self, settings: ChannelSettings, tls: ClientTls | None) -> None:
+    def __init__(self, settings: ChannelSettings, tls: ClientTls | None, cluster: UUID) -> None:
         self._settings = settings
         self._tls = tls
+        self._cluster = cluster
         self._links: dict[str, tuple[_Link, asyncio.Task[None]]] = {}
         self._closed = False
 
     def prepare(self, address: str) -> None:
         """Connect to the old owner at this address, which will be asked soon."""
         if not self._closed and address not in self._links:
-            link = _Link()
+            link = _Link(self._cluster)
             self._links[address] = link, spawn(self._keep(address, link), f"old-owner-{address}")
 
     async def ask(self, address: str, partition_id: int, generation: int) -> LockHandOver | None:
@@ -95,7 +98,8 @@ class OldOwners:
 class _Link:
     """The connection to one old owner, and what waits for its answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: UUID) -> None:
+        self._cluster = cluster
         self.channel: Channel | None = None
         self._asked: dict[int, tuple[int, Answer]] = {}
         self._over = False
@@ -107,7 +111,7 @@ class _Link:
             return
         self._asked[partition_id] = generation, answer
         if self.channel is not None:
-            self.channel.send(PEER.encode(HandOverRequest(partition_id, generation), PEER_VERSION))
+            self._request(self.channel, partition_id, generation)
 
     def forget(self, partition_id: int, answer: Answer) -> None:
         """Nobody waits for it any longer."""
@@ -119,7 +123,11 @@ class _Link:
         """With a server of this release."""
         self.channel = channel
         for partition_id, (generation, _) in self._asked.items():
-            channel.send(PEER.encode(HandOverRequest(partition_id, generation), PEER_VERSION))
+            self._request(channel, partition_id, generation)
+
+    def _request(self, channel: Channel, partition_id: int, generation: int) -> None:
+        request = HandOverRequest(partition_id, generation, self._cluster, SLOT_SCHEME)
+        channel.send(PEER.encode(request, PEER_VERSION))
 
     def over(self) -> None:
         """No answer comes any longer."""
@@ -143,7 +151,7 @@ class _Link:
             raise ProtocolError("a message that answers no question for a lock table")
         _, answer = self._asked.get(message.partition_id, (0, None))
         if answer is not None and not answer.done():
-            answer.set_result(parse(message) if isinstance(message, HandOver) else None)
+            answer.set_result(parse(message, self._cluster) if isinstance(message, HandOver) else None)
         return None
 
     def frames_ended(self, channel: Channel) -> None:

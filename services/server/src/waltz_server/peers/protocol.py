@@ -8,10 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
+from uuid import UUID
 
 from waltz_protocol.aio.channel import Channel, ChannelHandler
 from waltz_protocol.codec import PEER
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.locks import SLOT_SCHEME
 from waltz_protocol.messages.peer import (
     PEER_VERSION,
     HandOver,
@@ -66,6 +68,10 @@ class PeerEars(Protocol):
     def own_name(self) -> str:
         """Descriptor of this server; empty while it is not registered."""
 
+    @property
+    def cluster(self) -> UUID:
+        """Its key."""
+
     def heard_suspicions(self, observer: str, suspects: Mapping[str, bool]) -> None:
         """Another server reports whom it suspects."""
 
@@ -109,9 +115,12 @@ class WatchedConnection:
                 self._send(channel, NoHandOver(partition_id))
             elif not channel.closed:
                 channel.charge(TABLE_UNITS + len(handed_over.commits) // COMMITS_PER_UNIT)
-                self._send(channel, message_of(handed_over))
+                self._send(channel, message_of(handed_over, self._ears.cluster))
 
-        self._ears.hand_over(partition_id, request.generation, answer)
+        if request.cluster != self._ears.cluster or request.slot_scheme != SLOT_SCHEME:
+            answer(None)
+        else:
+            self._ears.hand_over(partition_id, request.generation, answer)
 
     def _send(self, channel: Channel, message: PeerPong | HandOver | NoHandOver) -> None:
         frame = PEER.encode(message, PEER_VERSION)

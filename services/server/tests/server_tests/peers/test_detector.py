@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from uuid import UUID
 
 import pytest
 
@@ -61,6 +62,7 @@ class Node:
             tls=None,
             challenges=Challenges(self.store, ROOT),
             manager=self.manager,
+            cluster=UUID(int=5),
         )
         self._listener = Listener()
         self._task: asyncio.Task[None] | None = None
@@ -281,6 +283,7 @@ async def test_a_server_that_was_evicted_wrongly_is_back_on_its_own() -> None:
 class Ears:
     def __init__(self) -> None:
         self.own_name = "s_1"
+        self.cluster = UUID(int=5)
         self.heard: list[tuple[str, dict[str, bool]]] = []
 
     def heard_suspicions(self, observer: str, suspects: object) -> None:

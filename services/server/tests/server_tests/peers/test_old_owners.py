@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -21,11 +22,14 @@ from waltz_server.peers.old_owners import OldOwners
 from waltz_server.peers.protocol import AcceptedConnection, WatchedConnection
 from waltz_testkit.ports import free_port
 
+CLUSTER = UUID(int=5)
+
 
 class Ears:
     """A server that hands over what it is asked for."""
 
     own_name = "s_1"
+    cluster = CLUSTER
 
     def __init__(self, give: Callable[[int, OnSettled], None]) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -60,7 +64,7 @@ async def asked(
     await listener.start(
         "127.0.0.1", port, settings, lambda: AcceptedConnection(connection, connection), None
     )
-    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None)
+    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None, CLUSTER)
     try:
         yield owners, ears, f"127.0.0.1:{port}"
     finally:
@@ -82,6 +86,18 @@ async def test_a_server_that_does_not_give_the_partition_up_says_so() -> None:
         assert await owners.ask(address, 3, 4) is None
 
 
+async def test_nothing_is_asked_of_a_server_of_another_cluster_or_slot_scheme() -> None:
+    async with asked(lambda pid, answer: answer(table(pid))) as (owners, ears, address):
+        assert await owners.ask(address, 3, 4) == table(3)
+        ears.cluster = UUID(int=6)
+        assert await owners.ask(address, 3, 5) is None
+        ears.cluster = CLUSTER
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "SLOT_SCHEME", 2)
+            assert await owners.ask(address, 3, 6) is None
+        assert ears.asked == [(3, 4)]
+
+
 async def test_silence_costs_the_bound_and_no_more() -> None:
     async with asked(lambda pid, answer: None) as (owners, _, address):
         loop = asyncio.get_running_loop()
@@ -98,7 +114,7 @@ async def test_a_peer_of_0_13_2_is_left_alone(watches: bool) -> None:
 
 
 async def test_where_nobody_listens_all_partitions_know_at_once() -> None:
-    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None)
+    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None, CLUSTER)
     address = f"127.0.0.1:{free_port()}"
     assert await asyncio.gather(*(owners.ask(address, pid, 4) for pid in range(3))) == [None] * 3
     assert await owners.ask("not an address", 3, 4) is None
@@ -127,17 +143,18 @@ class Liar:
 @pytest.mark.parametrize(
     "answer",
     [
-        PEER.encode(replace(message_of(table(3)), commits=b"\0\0"), PEER_VERSION),
-        PEER.encode(message_of(table(4)), PEER_VERSION),
+        PEER.encode(replace(message_of(table(3), CLUSTER), commits=b"\0\0"), PEER_VERSION),
+        PEER.encode(message_of(table(4), CLUSTER), PEER_VERSION),
         PEER.encode(NoHandOver(9), PEER_VERSION),
+        PEER.encode(message_of(table(3), UUID(int=6)), PEER_VERSION),
     ],
-    ids=["truncated", "another partition", "another partition's no"],
+    ids=["truncated", "another partition", "another partition's no", "another cluster"],
 )
 async def test_safety_d12_a_lying_peer_gives_no_table(answer: bytes) -> None:
     port, listener = free_port(), Listener()
     settings = ChannelSettings(CLIENT.magic, VERSIONS, "test", close_timeout_seconds=0.1)
     await listener.start("127.0.0.1", port, settings, lambda: Liar(answer), None)
-    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None)
+    owners = OldOwners(link_settings("test", HAND_OVER_SECONDS), None, CLUSTER)
     try:
         assert await owners.ask(f"127.0.0.1:{port}", 3, 4) is None
     finally:

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from server_tests.peers.test_old_owners import asked, table
+from server_tests.peers.test_old_owners import CLUSTER, asked, table
 from waltz_protocol.codec import PEER
 from waltz_protocol.handshake import encode_hello
+from waltz_protocol.locks import SLOT_SCHEME
 from waltz_protocol.messages.peer import PEER_VERSION, HandOverRequest
 
 QUESTIONS = 1000
@@ -17,7 +18,7 @@ async def test_tables_of_many_partitions_are_made_in_bounded_turns() -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", int(address.split(":")[1]))
         writer.write(encode_hello((PEER_VERSION,), "test"))
         await asyncio.sleep(0.1)
-        questions = (HandOverRequest(pid, 4) for pid in range(QUESTIONS))
+        questions = (HandOverRequest(pid, 4, CLUSTER, SLOT_SCHEME) for pid in range(QUESTIONS))
         writer.write(b"".join(PEER.encode(question, PEER_VERSION) for question in questions))
         most = 0
         async with asyncio.timeout(60):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from server_tests.peers.test_old_owners import Ears, table
+from server_tests.peers.test_old_owners import CLUSTER, Ears, table
 from waltz_protocol.codec import PEER
+from waltz_protocol.locks import SLOT_SCHEME
 from waltz_protocol.messages.peer import PEER_VERSION, HandOverRequest, PeerPing
 from waltz_server.partition.hand_over import LockHandOver
 from waltz_server.peers import protocol
@@ -31,7 +32,7 @@ class FullChannel:
 @pytest.mark.parametrize("asks", [False, True])
 def test_who_reads_nothing_makes_no_heap(asks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     channel, watched = FullChannel(), WatchedConnection(Ears(lambda _, answer: answer(None)))
-    request = PEER.encode(HandOverRequest(0, 1), PEER_VERSION)
+    request = PEER.encode(HandOverRequest(0, 1, CLUSTER, SLOT_SCHEME), PEER_VERSION)
     ping = PEER.encode(PeerPing(1, "s_2", {}), PEER_VERSION)
     ((_, request_body),) = split_frames(request)
     ((_, ping_body),) = split_frames(ping)
@@ -50,7 +51,7 @@ def test_who_reads_nothing_makes_no_heap(asks: bool, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("given", [None, table(0, 2048)], ids=["no table", "tables"])
 def test_answers_that_wait_are_bounded(given: LockHandOver | None) -> None:
     channel, watched = FullChannel(), WatchedConnection(Ears(lambda _, answer: answer(given)))
-    ((_, request),) = split_frames(PEER.encode(HandOverRequest(0, 1), PEER_VERSION))
+    ((_, request),) = split_frames(PEER.encode(HandOverRequest(0, 1, CLUSTER, SLOT_SCHEME), PEER_VERSION))
     watched.frame_received(channel, memoryview(request))  # type: ignore[arg-type]
     before = channel.sent
     watched.writable_changed(channel, False)  # type: ignore[arg-type]
