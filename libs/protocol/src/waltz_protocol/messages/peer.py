@@ -54,7 +54,8 @@ class HandOver:
     """The answer: everything that the old owner had handed to storage nodes in the store session `session_id`
     is committed or failed, and the log ends at `high_water_mark`. Commits above `floor` that raised slots of
     the lock table are in `commits`: u32 count, then for each i64 transaction id and u16 number of slots, then
-    the slots of all, u32 each. `slot_scheme` is 1: which slots a lock has (`waltz_protocol.locks`). `checksum` is the CRC-32 of all other fields as they are sent."""
+    the slots of all, u32 each. `slot_scheme` is 1: which slots a lock has (`waltz_protocol.locks`).
+    `checksum` is the CRC-32 of all other fields as they are sent."""
 
     TYPE: ClassVar[int] = 4
     SINCE: ClassVar[int] = 0

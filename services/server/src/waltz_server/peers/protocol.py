@@ -27,8 +27,9 @@ from waltz_server.partition.settlement import OnSettled
 
 MAX_PEER_BODY_BYTES = 64 * 1024
 MAX_UNSENT_BYTES = 32 * 1024 * 1024
-"""Of answers that wait for a peer that does not read; the channel may hold as much again for a moment. A table
-for which there is no room is left out, and the peer does without; another answer ends the connection."""
+"""Of answers that wait for a peer that does not read; the channel may hold as much again for a moment. A
+table for which there is no room is left out, and the peer does without; another answer ends the
+connection."""
 TABLE_UNITS = 100
 COMMITS_PER_UNIT = 4
 """The work of one table (see `turns`), and of its commits."""
