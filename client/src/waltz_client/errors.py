@@ -333,9 +333,14 @@ class NotAppliedError(AppendError):
 
 class TransactionTooLargeError(AppendError):
     """The payload is larger than `client.maxTransactionBytes`, or the locks are more than
-    `client.maxLocksPerAppend`; nothing was sent."""
+    `client.maxLocksPerAppend`: nothing was sent. Or its server takes no such append. `outcome` is unknown when
+    the server says so of a named producer's append: another instance may have written the number elsewhere."""
 
     user_error = True
+
+    def __init__(self, message: str, *, partition_id: int, outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(message, partition_id=partition_id)
+        self.outcome = outcome
 
 
 class AttemptsExhaustedError(AppendFailedError):

@@ -23,6 +23,7 @@ from waltz_client import (
     RequestDeadlineError,
     SequenceInUseError,
     SequenceUnsupportedError,
+    TransactionTooLargeError,
     UsageError,
     WaltzClient,
 )
@@ -202,6 +203,26 @@ async def test_what_is_too_old_while_the_feed_is_behind_is_sent_again() -> None:
         assert window.answered(answer, 0), "it is to be sent again"
         log.partition(0).release()
         assert await pending == Committed(0, 1)
+
+
+async def test_safety_e8_too_large_for_this_server_says_nothing_about_another_instance() -> None:
+    log = InProcessLog()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        partition = client._core.partitions.streams[0]  # type: ignore[union-attr]
+        log.partition(0).hold()
+        pending = under_way(client.append(partition=0, data=b"1", sequence=1, deadline_seconds=3600))
+        await until(lambda: log.partition(0).waiting)
+        entry = partition.window.monitor.oldest
+        assert isinstance(entry, PendingAppend)
+        began = asyncio.get_running_loop().time()
+        partition.append_answered(
+            Answer(Verdict.TOO_LARGE, entry.generation, 0, 1, 5, text="more than 5 locks")
+        )
+        with pytest.raises(TransactionTooLargeError, match="more than 5 locks; another instance") as caught:
+            await pending
+        assert caught.value.outcome is entry.outcome is Outcome.UNKNOWN
+        assert asyncio.get_running_loop().time() == began, "it is not sent again until the deadline"
 
 
 async def test_a_server_informs_the_older_instance_when_zookeeper_does_not() -> None:

@@ -26,6 +26,7 @@ from waltz_client.errors import (
     RequestDeadlineError,
     SequenceInUseError,
     ServerOverloadedError,
+    TransactionTooLargeError,
     UsageError,
     ViewAheadError,
     WaltzClientError,
@@ -37,7 +38,13 @@ from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.locks import LockId
 
 YIELD_EVERY = 256
-_FINAL = (LockConflictError, OutcomeUnknownError, SequenceInUseError, ProducerFencedError)
+_FINAL = (
+    LockConflictError,
+    OutcomeUnknownError,
+    SequenceInUseError,
+    ProducerFencedError,
+    TransactionTooLargeError,
+)
 """No other attempt can help."""
 
 

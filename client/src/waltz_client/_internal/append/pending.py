@@ -93,6 +93,8 @@ class PendingAppend(MonitorEntry):
             return None
         if cause is Cause.COMMITTED:
             return Outcome.COMMITTED
+        if self.failure is not None:
+            return self.failure.outcome
         return Outcome.UNKNOWN if cause in _UNKNOWN else Outcome.FAILED
 
     @property

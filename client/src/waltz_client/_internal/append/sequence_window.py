@@ -25,16 +25,16 @@ from waltz_client._internal.append.window import AppendConnection, AppendWindow
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.producer import Instance
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client.errors import Outcome, SequenceInUseError, SequenceUnsupportedError, UsageError
+from waltz_client.errors import (
+    Outcome,
+    SequenceInUseError,
+    SequenceUnsupportedError,
+    TransactionTooLargeError,
+    UsageError,
+)
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append, frame_for_version
 from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Repeated, Verdict, encode_repeated
-
-_REFUSALS = {
-    Verdict.TOO_LARGE: Cause.TOO_LARGE,
-    Verdict.REPEAT_TOO_OLD: Cause.TOO_OLD,
-}
-"""Of the verdicts that end an append; those that are not named here mean: send it again."""
 
 
 class SequenceMonitor(TransactionMonitor):
@@ -249,8 +249,16 @@ class SequenceWindow(AppendWindow):
             self.deliver(monitor.refused(sequence, generation, Cause.ID_IN_USE))
         elif answer.verdict is Verdict.REPEAT_TOO_OLD and self._searches_less(entry):
             return True
-        elif answer.verdict in _REFUSALS:
-            self.deliver(monitor.refused(sequence, generation, _REFUSALS[answer.verdict]))
+        elif answer.verdict is Verdict.REPEAT_TOO_OLD:
+            self.deliver(monitor.refused(sequence, generation, Cause.TOO_OLD))
+        elif answer.verdict is Verdict.TOO_LARGE:
+            entry.failure = TransactionTooLargeError(
+                f"append to partition {entry.partition_id} was refused: {entry.detail}; another instance may have "
+                f"written the sequence number {sequence} all the same",
+                partition_id=entry.partition_id,
+                outcome=Outcome.UNKNOWN,  # the server has not looked for it
+            )
+            self.deliver(monitor.refused(sequence, generation, Cause.TOO_LARGE))
         else:
             return True
         return False
