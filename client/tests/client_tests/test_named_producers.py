@@ -26,6 +26,7 @@ from waltz_client import (
     TransactionTooLargeError,
     UsageError,
     WaltzClient,
+    WindowFullError,
 )
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
@@ -130,6 +131,26 @@ async def test_the_same_append_under_way_is_joined() -> None:
         log.disconnect()  # what nobody waits for would not be sent again
         log.partition(0).release()
         assert [await call for call in calls[1:]] == [Committed(0, 0)] * 2
+    assert numbers(log) == [0]
+
+
+async def test_what_joins_an_append_takes_part_in_the_window() -> None:
+    log = InProcessLog()
+    results: list[PendingAppend] = []
+    async with orders(log, maxConcurrentTransactions=3) as client:
+        await client.writable(0)
+        log.partition(0).hold()
+        for _ in range(3):
+            client.append_nowait(partition=0, data=b"a", sequence=0, on_done=results.append)
+        with pytest.raises(WindowFullError):
+            client.append_nowait(partition=0, data=b"a", sequence=0, on_done=results.append)
+        waiting = under_way(client.append_many([Append(0, b"a", sequence=0)] * 5))
+        await asyncio.sleep(1)
+        log.partition(0).release()
+        assert await waiting == [Committed(0, 0)] * 5
+        assert [one.transaction_id for one in results] == [0, 0, 0]
+        window = client._core.partitions.streams[0].window  # type: ignore[union-attr]
+        assert (window.joined, window.room) == (0, 3)
     assert numbers(log) == [0]
 
 

@@ -153,7 +153,10 @@ class SequenceWindow(AppendWindow):
         if isinstance(first, PendingAppend):
             if (first.generation, first.header, first.data) != (content, request.header, request.data):
                 raise SequenceInUseError(partition_id=partition_id, sequence=sequence, transaction_id=None)
-            first.twins = [*(first.twins or ()), handle]
+            if first.twins is None:
+                first.twins = []
+            first.twins.append(handle)
+            self.joined += 1
             return
         frame = encode_append(
             self._req_ids.pack(content, sequence),
@@ -217,6 +220,7 @@ class SequenceWindow(AppendWindow):
             if not isinstance(entry, PendingAppend) or not entry.twins:
                 continue
             twins, entry.twins = entry.twins, None
+            self.joined -= len(twins)
             for twin in twins:
                 twin.lock, twin.winner, twin.detail = entry.lock, entry.winner, entry.detail
                 twin.failure = entry.failure
