@@ -333,8 +333,8 @@ class NotAppliedError(AppendError):
 
 class TransactionTooLargeError(AppendError):
     """The payload is larger than `client.maxTransactionBytes`, or the locks are more than
-    `client.maxLocksPerAppend`: nothing was sent. Or its server takes no such append. `outcome` is unknown when
-    the server says so of a named producer's append: another instance may have written the number elsewhere."""
+    `client.maxLocksPerAppend`: nothing was sent. Or its server takes no such append; of a named producer's
+    append `outcome` is unknown then, because another instance may have written the number elsewhere."""
 
     user_error = True
 

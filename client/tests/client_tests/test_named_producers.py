@@ -246,6 +246,72 @@ async def test_safety_e8_too_large_for_this_server_says_nothing_about_another_in
         assert asyncio.get_running_loop().time() == began, "it is not sent again until the deadline"
 
 
+@pytest.mark.parametrize(
+    ("verdict", "number", "text", "wait", "reason"),
+    [
+        (Verdict.OVERLOADED, 300, None, 0.3, "too many appends"),
+        (Verdict.NO_QUORUM, -1, "node a is silent", 1.0, "node a is silent"),
+    ],
+)
+async def test_what_is_refused_for_the_moment_is_sent_again_after_the_wait_and_without_a_mount(
+    verdict: Verdict, number: int, text: str | None, wait: float, reason: str
+) -> None:
+    log = InProcessLog()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        partition = client._core.partitions.streams[0]  # type: ignore[union-attr]
+        mount, there = partition._mount, log.partition(0)
+        there.hold()
+        pending, joined = (
+            under_way(client.append(partition=0, data=b"1", sequence=1, deadline_seconds=seconds))
+            for seconds in (60, 5)
+        )
+        await until(lambda: there.waiting)
+        entry = partition.window.monitor.oldest
+        assert isinstance(entry, PendingAppend)
+        answer = Answer(verdict, entry.generation, 0, 1, number, text=text)
+        partition.append_answered(answer)
+        await asyncio.sleep(wait - 0.05)
+        assert there.waiting == 1
+        await asyncio.sleep(0.1)
+        assert there.waiting == 2
+        with pytest.raises(OutcomeUnknownError, match=f"within 5 s.*{reason}"):
+            await joined
+        assert partition._mount is mount
+        there.release()
+        assert await pending == Committed(0, 1)
+        assert partition.pending == 0
+    assert numbers(log) == [0, 1]
+
+
+async def test_what_is_refused_again_and_again_ends_with_the_reason_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = InProcessLog()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        partition = client._core.partitions.streams[0]  # type: ignore[union-attr]
+        mount, sent = partition._mount, 0
+
+        def refuse(_: object, frame: bytes) -> bool:
+            nonlocal sent
+            sent += 1
+            entry = partition.window.monitor.oldest
+            assert entry is not None
+            said = Answer(Verdict.OVERLOADED, entry.generation, 0, entry.seq_num, 50)
+            asyncio.get_running_loop().call_soon(partition.append_answered, said)
+            return True
+
+        monkeypatch.setattr(type(partition.mounted_on), "send_append", refuse)
+        with pytest.raises(OutcomeUnknownError, match=r"refused it: .*too many appends"):
+            await client.append(partition=0, data=b"1", sequence=1, deadline_seconds=2)
+        assert 35 <= sent <= 41
+        await asyncio.sleep(1)  # nobody waits for it any longer
+        assert partition.pending == 0
+        assert sent <= 42
+        assert partition._mount is mount
+
+
 async def test_a_server_informs_the_older_instance_when_zookeeper_does_not() -> None:
     log = InProcessLog()
     async with orders(log) as older:

@@ -224,7 +224,7 @@ class Partitions:
             return StreamPartition(req_ids, self, window, self._random, observers)
         numbered = SequenceWindow(req_ids, most, most_bytes, self.need_ticks, observers, self._producer)
         stream = StreamPartition(req_ids, self, numbered, self._random, observers)
-        numbered.received = lambda: stream.received
+        numbered.received, numbered.session = lambda: stream.received, lambda: stream.mounted_on
         return stream
 
     def _numbered(self) -> list[SequenceWindow]:
