@@ -13,9 +13,17 @@ PRODUCER_BUGS = (
         "fence_of_producers_ignored",
         "E8",
         "mounts.py",
-        "        return 0 < epoch < self._epochs.get(client.client_id, 0)\n",
+        "        return 0 < epoch < self._newest_epoch(client.client_id)\n",
         "        return 0 < epoch < 0\n",
         "A server mounts an older instance again though it has had a newer one.",
+    ),
+    _server(
+        "living_instance_forgotten_with_its_epoch",
+        "E8",
+        "mounts.py",
+        "        return max(self._epochs.get(client_id, 0), *living, 0)\n",
+        "        return self._epochs.get(client_id, 0)\n",
+        "An older instance mounts next to a newer one that lives, when the server has seen many producers since.",
     ),
     _server(
         "older_instance_keeps_its_mount",
@@ -82,6 +90,14 @@ PRODUCER_BUGS = (
         "        return NOTHING if entry is None else self._fail_one(seq_num, Cause.COMMITTED, transaction_id)\n"
         "\n    def committed_by_answer",
         "The number of another instance's append in the feed commits this one's, with other content.",
+    ),
+    _client(
+        "too_large_here_is_taken_for_written_nowhere",
+        "E8",
+        "append/sequence_window.py",
+        "                outcome=Outcome.UNKNOWN,  # the server has not looked for it\n",
+        "",
+        "A number that another instance has written is reported as certainly not in the log.",
     ),
     _client(
         "answer_of_a_number_does_not_wait_for_the_feed",
