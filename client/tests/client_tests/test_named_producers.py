@@ -432,6 +432,46 @@ async def test_a_new_producer_begins_at_its_creation_and_at_the_beginning_where_
     assert {number: one[:2] for number, one in record.checkpoints.items()} == {0: (3, 3), 1: (-1, -1)}
 
 
+@pytest.mark.parametrize("number_at", [6_000, 3])
+async def test_safety_e8_a_partition_that_was_silent_at_the_creation_gets_its_beginning_from_its_log(
+    number_at: int,
+) -> None:
+    """It is right before the first number, that of an instance that crashed too."""
+    log = InProcessLog()
+    log.partition(0).withdraw()
+    async with orders(log, connectTimeout=500):
+        pass
+    log.partition(0).remount()
+    for _ in range(number_at):
+        log.partition(0).commit(b"before")
+    async with crashing(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        assert (await log.producers.find("orders")).checkpoints[0] == (-1, -1, -1)  # type: ignore[union-attr]
+    for _ in range(12_000):
+        log.partition(0).commit(b"of somebody else")
+    async with orders(log) as client:
+        assert await client.last_sequence(0) == 0
+        assert (await client.append(partition=0, data=b"0", sequence=0)).transaction_id == number_at
+    record = await log.producers.find("orders")
+    assert record is not None
+    assert record.checkpoints[0] == (number_at - 1, number_at + 12_000, 0)
+    async with orders(log) as client:
+        assert (await client.append(partition=0, data=b"0", sequence=0)).transaction_id == number_at
+
+
+async def test_where_the_producer_has_not_appended_its_beginning_moves_with_what_is_read() -> None:
+    log = InProcessLog()
+    async with orders(log):
+        pass
+    for _ in range(6_000):
+        log.partition(0).commit(b"of somebody else")
+    async with orders(log) as client:
+        assert await client.last_sequence(0) == -1
+    record = await log.producers.find("orders")
+    assert record is not None
+    assert record.checkpoints[0] == (5_999, 5_999, -1)
+
+
 async def test_checkpoints_are_written_now_and_then_and_shorten_what_is_read() -> None:
     log = InProcessLog()
     async with crashing(log) as client:

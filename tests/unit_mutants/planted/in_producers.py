@@ -116,6 +116,14 @@ PRODUCER_BUGS = (
         "A number that is sent again is looked for behind its place, and written twice.",
     ),
     _client(
+        "beginning_of_a_producer_moves_over_its_numbers",
+        "E8",
+        "append/sequences.py",
+        "        if self.last < 0 and self.mark > self.origin + CHECKPOINT_LAG:\n",
+        "        if self.mark > self.origin + CHECKPOINT_LAG:\n",
+        "A number that is sent again is looked for behind its place, and written twice.",
+    ),
+    _client(
         "producer_begins_at_the_end_of_the_log",
         "E8",
         "partitions.py",

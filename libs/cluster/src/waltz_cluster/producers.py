@@ -6,8 +6,7 @@ number found there. Release 0.13.2 never looks at it.
 
 `ProducerRegistry` is all that a client needs of it; `ZooKeeperProducers` keeps it in ZooKeeper.
 
-Invariants: client id and origins never change once the record is there; the epoch and each mark only grow;
-only the instance of the newest epoch writes checkpoints, each with the version of the record in which it has
+Invariants: the client id never changes once the record is there; epoch, origins and marks only grow; only the instance of the newest epoch writes checkpoints, each with the version of the record in which it has
 seen its own epoch.
 """
 
