@@ -489,6 +489,26 @@ async def test_checkpoints_are_written_now_and_then_and_shorten_what_is_read() -
         assert (await client.append(partition=0, data=b"1", sequence=1)).transaction_id == 6000
 
 
+async def test_an_older_copy_of_the_record_ends_an_instance_with_its_own_reason() -> None:
+    log = InProcessLog()
+    async with orders(log):
+        pass
+    older = log.producers._records["orders"]
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        log.producers._records["orders"] = older
+        for _ in range(6_000):  # there is something to write down
+            log.partition(0).commit(b"of somebody else")
+        await asyncio.sleep(11)
+        with pytest.raises(ProducerFencedError, match="the epoch 1, below the epoch 2 of this") as caught:
+            await client.append(partition=0, data=b"1", sequence=1)
+        assert "newer instance" not in str(caught.value)
+        assert caught.value.newer_epoch is None
+    async with orders(log) as client:
+        assert client.producer_epoch == 2
+        assert await client.last_sequence(0) == 0
+
+
 async def test_partitions_that_are_let_go_are_learned_again() -> None:
     log = InProcessLog()
     async with orders(log, autoMount=False) as client:

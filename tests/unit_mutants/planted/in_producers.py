@@ -69,8 +69,8 @@ PRODUCER_BUGS = (
         "older_instance_writes_checkpoints",
         "E8",
         "producers.py",
-        "            if record.epoch != epoch:\n                raise NewerEpochError",
-        "            if record.epoch < epoch:\n                raise NewerEpochError",
+        "    if found > epoch:\n        raise NewerEpochError",
+        "    if found < 0:\n        raise NewerEpochError",
         "An instance that a newer one has ended still writes how far it has come.",
     ),
     _client(

@@ -14,7 +14,12 @@ from typing import Any, Protocol
 from waltz_client._internal.append.sequences import SequenceMarks
 from waltz_client.errors import Outcome, ProducerFencedError
 from waltz_cluster.errors import ClusterError
-from waltz_cluster.producers import NewerEpochError, ProducerGoneError, ProducerRegistry
+from waltz_cluster.producers import (
+    EpochWentBackError,
+    NewerEpochError,
+    ProducerGoneError,
+    ProducerRegistry,
+)
 from waltz_cluster.serializers import Checkpoint, ProducerRecord
 from waltz_protocol.backoff import Backoff, Random
 
@@ -64,6 +69,8 @@ class Producer:
         self.client_id = record.client_id
         self.newer_epoch: int | None = None
         self._fenced = False
+        self._why: str | None = None
+        """Another reason than a newer instance."""
         self._on_fenced: Callable[[], None] = lambda: None
         self._registry = registry
         self._interval_seconds = interval_seconds
@@ -97,6 +104,7 @@ class Producer:
             producer=self.name,
             epoch=self.epoch,
             newer_epoch=self.newer_epoch,
+            why=self._why,
             outcome=outcome,
         )
 
@@ -104,13 +112,12 @@ class Producer:
         """See `Instance`."""
         if newer_epoch is not None:
             self.newer_epoch = newer_epoch
+        self._end(f"the producer {self.name} has a newer instance")
+
+    def _end(self, what: str, why: str | None = None) -> None:
         if not self._fenced:
-            self._fenced = True
-            log.error(
-                "the producer %s has a newer instance: this one, of epoch %d, appends nothing more",
-                self.name,
-                self.epoch,
-            )
+            self._fenced, self._why = True, why
+            log.error("%s: this one, of epoch %d, appends nothing more", what, self.epoch)
             self._on_fenced()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -167,6 +174,8 @@ class Producer:
             self.superseded(newer.epoch)
         except ProducerGoneError:
             self.superseded(None)
+        except EpochWentBackError as error:
+            self._end(str(error), str(error))
         except ClusterError as error:
             log.warning("the checkpoints of producer %s were not written: %s", self.name, error)
         else:
