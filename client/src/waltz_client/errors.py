@@ -291,8 +291,8 @@ class SequenceUnsupportedError(AppendError):
 
 class ProducerFencedError(AppendError):
     """A newer instance of the named producer has begun (or the producer was deleted, or an older copy of its
-    record was put back): this one appends nothing more. `outcome` is unknown for an append that was under way. End this instance; the newer one
-    knows, or learns, what is in the log."""
+    record was put back): this one appends nothing more. `outcome` is unknown for an append that was under
+    way. End this instance; the newer one knows, or learns, what is in the log."""
 
     def __init__(
         self,

@@ -209,6 +209,41 @@ async def test_an_append_that_waits_to_be_sent_ends_when_a_newer_instance_begins
             assert await newer.last_sequence(0) == 0
 
 
+async def test_a_batch_that_asks_about_a_view_when_a_newer_instance_begins_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits in no line when all that wait there are ended, and comes to the line behind that."""
+    log = InProcessLog()
+    async with orders(log) as older:
+        await older.append(partition=0, data=b"0", sequence=0)
+        log.partition(0).pause_feed()
+        log.partition(0).commit(b"of somebody else")
+        rpc = older._core.partitions._rpc  # type: ignore[union-attr]
+        ask, asked, answered = rpc.high_water_mark, asyncio.Event(), asyncio.Event()
+
+        async def slow(partition_id: int, seconds: float) -> int:
+            mark = await ask(partition_id, seconds)
+            asked.set()
+            await answered.wait()
+            return mark
+
+        monkeypatch.setattr(rpc, "high_water_mark", slow)
+        batch = under_way(older.append_many([Append(0, b"1", as_of=1, sequence=n) for n in (1, 2)]))
+        single = under_way(older.append(partition=0, data=b"3", as_of=1, sequence=3))
+        await asked.wait()
+        async with orders(log):
+            await until(lambda: older._core.producer.fenced)  # type: ignore[union-attr]
+            answered.set()
+            async with asyncio.timeout(5):
+                results = await batch
+                with pytest.raises(ProducerFencedError, match="was not sent"):
+                    await single
+        assert [type(one) for one in results] == [ProducerFencedError] * 2
+        assert {one.outcome for one in results if isinstance(one, ProducerFencedError)} == {Outcome.FAILED}
+    assert numbers(log)[:1] == [0]
+    assert len(log.partition(0).transactions) == 2
+
+
 async def test_what_is_too_old_while_the_feed_is_behind_is_sent_again() -> None:
     """A first sending: the server's window is shorter than what the client has not received yet."""
     log = InProcessLog()

@@ -82,6 +82,14 @@ PRODUCER_BUGS = (
         "An instance that knows of a newer one appends.",
     ),
     _client(
+        "who_waits_behind_the_fence_waits_for_ever",
+        "E8",
+        "stream/partition.py",
+        "        if self.window.ended_by is not None:\n            raise self.window.ended_by\n",
+        "",
+        "A batch that asks about a view when a newer instance begins never ends.",
+    ),
+    _client(
         "content_of_a_number_taken_from_the_feed",
         "E8",
         "append/sequence_window.py",

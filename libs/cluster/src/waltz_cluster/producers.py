@@ -6,8 +6,9 @@ number found there. Release 0.13.2 never looks at it.
 
 `ProducerRegistry` is all that a client needs of it; `ZooKeeperProducers` keeps it in ZooKeeper.
 
-Invariants: the client id never changes once the record is there; epoch, origins and marks only grow; only the instance of the newest epoch writes checkpoints, each with the version of the record in which it has
-seen its own epoch.
+Invariants: the client id never changes once the record is there; epoch, origins and marks only grow; only the
+instance of the newest epoch writes checkpoints, each with the version of the record in which it has seen its
+own epoch.
 """
 
 from __future__ import annotations
