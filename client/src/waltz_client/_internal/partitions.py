@@ -262,7 +262,12 @@ class Partitions:
             try:
                 return await self.server_high_water_mark(partition_id, deadline_seconds)
             except WaltzClientError as error:
-                log.warning("partition %d: its high-water mark is not known: %s", partition_id, error)
+                log.warning(
+                    "partition %d: its high-water mark is not known: %s",
+                    partition_id,
+                    error,
+                    extra={"partition": partition_id},
+                )
                 return -1
 
         return await asyncio.gather(*(mark(partition_id) for partition_id in range(self.count)))
