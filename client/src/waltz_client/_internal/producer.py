@@ -68,6 +68,7 @@ class Producer:
         self.epoch = record.epoch
         self.client_id = record.client_id
         self.newer_epoch: int | None = None
+        self._about = {"producer": name}
         self._fenced = False
         self._why: str | None = None
         """Another reason than a newer instance."""
@@ -117,7 +118,7 @@ class Producer:
     def _end(self, what: str, why: str | None = None) -> None:
         if not self._fenced:
             self._fenced, self._why = True, why
-            log.error("%s: this one, of epoch %d, appends nothing more", what, self.epoch)
+            log.error("%s: this one, of epoch %d, appends nothing more", what, self.epoch, extra=self._about)
             self._on_fenced()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -144,7 +145,9 @@ class Producer:
                 self.superseded(None)
                 return
             except ClusterError as error:
-                log.debug("the epoch of producer %s is not known now: %s", self.name, error)
+                log.debug(
+                    "the epoch of producer %s is not known now: %s", self.name, error, extra=self._about
+                )
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             backoff.reset()
@@ -177,7 +180,9 @@ class Producer:
         except EpochWentBackError as error:
             self._end(str(error), str(error))
         except ClusterError as error:
-            log.warning("the checkpoints of producer %s were not written: %s", self.name, error)
+            log.warning(
+                "the checkpoints of producer %s were not written: %s", self.name, error, extra=self._about
+            )
         else:
             self._written.update(found)
 
@@ -187,4 +192,6 @@ class Producer:
             async with asyncio.timeout(LAST_CHECKPOINT_SECONDS):
                 await self._write()
         except TimeoutError:
-            log.warning("the last checkpoints of producer %s were not written in time", self.name)
+            log.warning(
+                "the last checkpoints of producer %s were not written in time", self.name, extra=self._about
+            )
