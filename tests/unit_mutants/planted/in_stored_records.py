@@ -85,6 +85,22 @@ STORED_RECORD_BUGS = (
         "A replica is read beyond what it has acknowledged in the session.",
     ),
     _store(
+        "record_of_another_partition_believed",
+        "D11",
+        "record_reads.py",
+        "        if found_partition != partition_id:\n",
+        "        if found_partition < 0:\n",
+        "What a list of version 0 gives is served as records of this partition, and copied.",
+    ),
+    _service(
+        "record_of_another_partition_ends_the_connection",
+        "D7",
+        "requests.py",
+        "        except RecordPartitionError as error:",
+        "        except RecordChecksumError as error:",
+        "One such record in one partition stops all partitions of the server on the node, again and again.",
+    ),
+    _store(
         "bytes_of_a_range_not_looked_at",
         "bounds",
         "record_reads.py",
