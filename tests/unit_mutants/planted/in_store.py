@@ -364,6 +364,14 @@ STORE_BUGS = (
         "An Append that may still run is not feared while a replica is filled.",
     ),
     _bug(
+        "read_ahead_outlives_the_records_of_its_source",
+        "A2",
+        "replica_recovery.py",
+        "            and ahead.standing == self._recovery.standing_of(source)\n",
+        "",
+        "A replica is filled with what its source held before it was cut.",
+    ),
+    _bug(
         "copy_that_vanished_goes_unnoticed",
         "B2",
         "replica_recovery.py",
