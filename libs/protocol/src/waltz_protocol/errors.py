@@ -23,7 +23,7 @@ class RecordChecksumError(ProtocolError):
 
 
 class RecordPartitionError(ProtocolError):
-    """A stored record that is whole and names another partition than the one it is read from or written to."""
+    """A stored record that is whole, of another partition than the one it is read from or written to."""
 
 
 class FrameTooLargeError(ProtocolError):

@@ -297,9 +297,15 @@ class ReplicaRecovery:
                 await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
                 return
         run = ahead.run
+        copies = self._context.directory.copies_to(self.name)
+        await copies.take(run.size_bytes)
+        if link.closed or not self._still_holds(ahead, source, first, last):
+            copies.give_back(run.size_bytes)
+            return
         done: asyncio.Future[Exception | None] = self._loop.create_future()
 
         def answered(error: Exception | None) -> None:
+            copies.give_back(run.size_bytes)
             if not done.done():
                 done.set_result(error)
 
@@ -342,7 +348,8 @@ class ReplicaRecovery:
         try:
             if link is None:
                 raise ChannelClosedError("it is not connected")
-            run = await read_records(link, wanted, self._context.list_request_size)
+            async with self._context.directory.copies_from(source).turn(wanted.max_bytes):
+                run = await read_records(link, wanted, self._context.list_request_size)
         except WaltzProtocolError as error:
             self._run.note("cannot copy records", replica=self.name, source=source, reason=str(error))
             self._recovery.source_failed(self.name, source)
@@ -362,6 +369,8 @@ class ReplicaRecovery:
             max_frames=settings.max_in_flight_frames,
             max_bytes=settings.max_in_flight_bytes,
             slow_seconds=settings.request_timeout_seconds / 4,
+            copies=self._context.directory.copies_to(self.name),
+            reads=self._context.directory.copies_from(self.name),
         )
         self.become_voting(replica)
         self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from types import SimpleNamespace
 
 import pytest
 
 from server_tests.store.fakes import FakeLink, FakeNode
 from server_tests.store.test_router_and_directory import node_with_records
+from waltz_protocol.errors import ConnectError
+from waltz_protocol.types import Endpoint
 from waltz_server.store.api import StoreSettings
 from waltz_server.store.list_request_size import ListRequestSize
+from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery
 
 pytestmark = pytest.mark.looptime
@@ -34,6 +38,7 @@ class _Copies:
             partition_id=0,
             settings=StoreSettings(catch_up_batch_records=1),
             list_request_size=ListRequestSize(),
+            directory=ReplicaDirectory(self._no_other, settings=StoreSettings(), rng=random.Random(1)),
         )
         recovery = SimpleNamespace(
             copied=lambda *_: None,
@@ -41,6 +46,9 @@ class _Copies:
             standing_of=lambda _: self.standing,
         )
         self.replica = ReplicaRecovery(run, context, recovery, 7, "b:1")  # type: ignore[arg-type]
+
+    async def _no_other(self, endpoint: Endpoint) -> ReplicaLink:
+        raise ConnectError(f"{endpoint} is not part of this")
 
     async def copy(self, first: int) -> None:
         await self.replica._copy(self.links["b:1"], "a:1", first, 3)

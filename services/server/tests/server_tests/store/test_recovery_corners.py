@@ -3,6 +3,8 @@ too early."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
@@ -166,12 +168,13 @@ def test_the_standing_of_a_source_changes_with_its_answers_failures_and_cuts() -
     nodes = {"A": member(4), "B": member(4), "C": member(4)}
     recovery = answered(nodes, "ABC", steps=False)
     seen = [recovery.standing_of("A")]
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: recovery.truncated("A", 3),
         lambda: recovery.copied("A", 4),
         lambda: recovery.failed("A", "gone"),
         lambda: answer(recovery, nodes, "A"),
-    ):
+    ]
+    for change in changes:
         change()
         seen.append(recovery.standing_of("A"))
     assert len(set(seen)) == len(seen)
