@@ -1,8 +1,8 @@
 """The committed marks that requests of version 1 carry to storage nodes, watched from inside the nodes.
 
 `carried_mark`: what a node takes for committed (it gives no reader more) has been stored by a quorum of the
-partition's copies (safety D1). A copy that was lost with its disk has stored what it had; one that was cut has
-not, since nothing that is committed is ever cut.
+partition's copies (safety D1). A copy that was lost with its disk has stored what it had; one that was cut
+has not, since nothing that is committed is ever cut.
 """
 
 from __future__ import annotations

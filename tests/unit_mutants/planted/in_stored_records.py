@@ -80,7 +80,7 @@ STORED_RECORD_BUGS = (
         "replica_asked_for_more_than_it_acknowledged",
         "D11",
         "router.py",
-        "                min(first + max_count - 1, held),\n",
+        "                min(first + max_count - 1, source.last),\n",
         "                first + max_count - 1,\n",
         "A replica is read beyond what it has acknowledged in the session.",
     ),

@@ -1,8 +1,8 @@
 """Bytes of copies on the connection to one storage node, which all partitions share.
 
-A node that comes back is filled by hundreds of partitions at once. What waits in its connection counts against
-the time limit of every request there, so copies have a budget, and partitions take turns in the order in which
-they asked: each has one append of a copy on its way, so it is next again when all others were.
+A node that comes back is filled by hundreds of partitions at once. What waits in its connection counts
+against the time limit of every request there, so copies have a budget, and partitions take turns in the order
+in which they asked: each has one append of a copy on its way, so it is next again when all others were.
 
 Owner: `ReplicaDirectory`, on the loop; shared by all partitions and their sessions.
 """
@@ -18,8 +18,8 @@ from waltz_protocol.errors import RequestTimeoutError
 
 
 class CopyTurns:
-    """A budget of bytes, handed out first come, first served. One who finds all of it free gets what it wants,
-    however much."""
+    """A budget of bytes, handed out first come, first served. One who finds all of it free gets what it
+    wants, however much."""
 
     def __init__(self, most_bytes: int) -> None:
         self.in_use_bytes = 0
@@ -50,8 +50,8 @@ class CopyTurns:
 
     @asynccontextmanager
     async def turn(self, size_bytes: int) -> AsyncIterator[None]:
-        """Take, and give back at the end. When the node does not answer in time, those who wait are told so,
-        and can ask another node: each would lose the time limit again."""
+        """Take, and give back at the end. When the node does not answer in time, those who wait fail as
+        well, and can ask another node: each would lose the time limit again."""
         await self.take(size_bytes)
         try:
             yield

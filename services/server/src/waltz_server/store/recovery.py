@@ -206,8 +206,8 @@ class Recovery:
     def failed(self, name: str, reason: str) -> None:
         """The replica cannot be reached or used; it is absent until it answers again."""
         replica = self._replicas[name]
-        replica.kind = None
         replica.changes += 1
+        replica.kind = None
         replica.reason = reason
         self._evaluate()
 

@@ -88,8 +88,8 @@ class ReplicaSession:
         copies: CopyTurns,
         reads: CopyTurns,
     ) -> None:
-        """`slow_seconds`: an answer slower than this halves the number of frames in flight. `copies`, `reads`:
-        the turns of copies to the node, and of those from it."""
+        """`slow_seconds`: an answer slower than this halves the number of frames in flight. `copies` and
+        `reads`: the turns of copies to the node, and of those from it."""
         self.name = name
         self.link = link
         self.reads = reads
