@@ -4,16 +4,19 @@ there, too."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.sim.checkers.history import FeedLog, Outcome, Truth
+from tests.sim.cluster.carried_marks import CarriedMarks
 from tests.sim.cluster.world import Choice, World
 from tests.sim.kernel.loop import collect_remains
 from tests.sim.workloads.catalogue import choose
 from tests.sim.workloads.tracked import TrackedClient
 from waltz_protocol.types import Record, ReqId
+from waltz_storage.engine.storage_manager import StorageManager
 
 SEED = 1
 OLD_MARKS_FROM = 60.0
@@ -80,3 +83,34 @@ def test_marks_of_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(TrackedClient, "high_water_mark", old)
     assert run() == {"mark_stale"}
+
+
+@pytest.mark.parametrize("filled_again", [True, False])
+def test_a_mark_over_a_tail_that_was_cut(monkeypatch: pytest.MonkeyPatch, filled_again: bool) -> None:
+    """All copies of partition 0 seem to be cut at 2 once they have eight records; then one of them, or all,
+    have six again, and the first takes these for committed."""
+    watched = CarriedMarks.ran
+    views: dict[str, SimpleNamespace] = {}
+
+    def ran(marks: CarriedMarks, node: str, manager: StorageManager) -> str | None:
+        real = manager.partitions.get(0)
+        if real is None:
+            return watched(marks, node, manager)
+        view = views.setdefault(node, SimpleNamespace(max_txid=-1, committed=-1, step=0))
+        first, steps = node == min(views), [one.step for one in views.values()]
+        if len(views) < len(marks._furthest.get(0, ())) or view.step == 0:
+            view.max_txid, view.committed = real.max_txid, real.committed
+            view.step = int(real.max_txid >= 7)
+        elif view.step == 1 and min(steps) >= 1:
+            view.max_txid = view.committed = 2
+            view.step = 2
+        elif view.step == 2 and min(steps) >= 2 and (filled_again or first):
+            view.max_txid = 5
+            view.step = 3
+        elif view.step == 3 and first and (not filled_again or min(steps) == 3):
+            view.committed = 5
+        return watched(marks, node, SimpleNamespace(partitions={0: view}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CarriedMarks, "ran", ran)
+    assert run() == (set() if filled_again else {"carried_mark"})
+    assert views[min(views)].committed == 5

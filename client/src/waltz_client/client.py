@@ -381,9 +381,10 @@ class WaltzClient:
         Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before
         `as_of`), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
         sent, but the deadline came first. TransactionTooLargeError, PartitionNotFoundError,
-        PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
-        it leaves the outcome unknown. Of a named producer also SequenceInUseError, ProducerFencedError (a
-        newer instance has begun) and SequenceUnsupportedError.
+        PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent (the
+        first may come from the server, see its `outcome`). Cancelling it leaves the outcome unknown. Of a
+        named producer also SequenceInUseError, ProducerFencedError (a newer instance has begun) and
+        SequenceUnsupportedError.
         """
         core = self._entered
         request = append_request(

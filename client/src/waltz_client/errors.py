@@ -290,9 +290,9 @@ class SequenceUnsupportedError(AppendError):
 
 
 class ProducerFencedError(AppendError):
-    """A newer instance of the named producer has begun (or the producer was deleted): this one appends
-    nothing more. `outcome` is unknown for an append that was under way. End this instance; the newer one
-    knows, or learns, what is in the log."""
+    """A newer instance of the named producer has begun (or the producer was deleted, or an older copy of its
+    record was put back): this one appends nothing more. `outcome` is unknown for an append that was under
+    way. End this instance; the newer one knows, or learns, what is in the log."""
 
     def __init__(
         self,
@@ -302,13 +302,14 @@ class ProducerFencedError(AppendError):
         epoch: int,
         newer_epoch: int | None,
         outcome: Outcome = Outcome.FAILED,
+        why: str | None = None,
     ) -> None:
+        """`why`: another reason than a newer instance."""
         newer = "" if newer_epoch is None else f" of epoch {newer_epoch}"
+        why = why or f"the producer {producer} has a newer instance{newer}, this one has epoch {epoch}"
         what = "was not sent" if outcome is Outcome.FAILED else "has no known outcome"
         super().__init__(
-            f"append to partition {partition_id} {what}: the producer {producer} has a newer instance{newer}, this one has "
-            f"epoch {epoch}; end it",
-            partition_id=partition_id,
+            f"append to partition {partition_id} {what}: {why}; end it", partition_id=partition_id
         )
         self.outcome = outcome
         self.producer = producer
@@ -333,9 +334,14 @@ class NotAppliedError(AppendError):
 
 class TransactionTooLargeError(AppendError):
     """The payload is larger than `client.maxTransactionBytes`, or the locks are more than
-    `client.maxLocksPerAppend`; nothing was sent."""
+    `client.maxLocksPerAppend`: nothing was sent. Or its server takes no such append; of a named producer's
+    append `outcome` is unknown then, because another instance may have written the number elsewhere."""
 
     user_error = True
+
+    def __init__(self, message: str, *, partition_id: int, outcome: Outcome = Outcome.FAILED) -> None:
+        super().__init__(message, partition_id=partition_id)
+        self.outcome = outcome
 
 
 class AttemptsExhaustedError(AppendFailedError):

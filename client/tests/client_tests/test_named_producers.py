@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
 
 import pytest
 
 from client_tests.helpers import until
+from client_tests.producers import crashing, numbers, orders, under_way
 from waltz_client import (
     Append,
     Committed,
@@ -28,35 +26,8 @@ from waltz_client import (
 )
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
-from waltz_protocol.aio.tasks import spawn
-from waltz_protocol.frames.append_batch import Answer, Verdict
 
 pytestmark = pytest.mark.looptime
-T = TypeVar("T")
-
-
-def orders(log: InProcessLog, **settings: object) -> WaltzClient:
-    keys = {f"client.{key}": value for key, value in settings.items()}
-    return WaltzClient.connect({"client.mockDriver": log, **keys}, producer="orders")
-
-
-@asynccontextmanager
-async def crashing(log: InProcessLog) -> AsyncIterator[WaltzClient]:
-    """An application that does not come to its last checkpoint."""
-    async with orders(log) as client:
-        yield client
-        core = client._core
-        assert core is not None
-        assert core.producer is not None
-        core.producer._marks.clear()
-
-
-def under_way(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    return spawn(call, "append")
-
-
-def numbers(log: InProcessLog, partition: int = 0) -> list[int]:
-    return [one.req_id.seq_num for one in log.partition(partition).transactions]
 
 
 async def test_an_instance_continues_where_the_one_before_it_ended() -> None:
@@ -187,23 +158,6 @@ async def test_an_append_that_waits_to_be_sent_ends_when_a_newer_instance_begins
             assert await newer.last_sequence(0) == 0
 
 
-async def test_what_is_too_old_while_the_feed_is_behind_is_sent_again() -> None:
-    """A first sending: the server's window is shorter than what the client has not received yet."""
-    log = InProcessLog()
-    async with orders(log) as client:
-        await client.append(partition=0, data=b"0", sequence=0)
-        window = client._core.partitions.streams[0].window  # type: ignore[union-attr]
-        log.partition(0).hold()
-        pending = under_way(client.append(partition=0, data=b"1", sequence=1))
-        await until(lambda: log.partition(0).waiting)
-        entry = window.monitor.oldest
-        assert entry is not None
-        answer = Answer(Verdict.REPEAT_TOO_OLD, entry.generation, 0, 1, 5)
-        assert window.answered(answer, 0), "it is to be sent again"
-        log.partition(0).release()
-        assert await pending == Committed(0, 1)
-
-
 async def test_a_server_informs_the_older_instance_when_zookeeper_does_not() -> None:
     log = InProcessLog()
     async with orders(log) as older:
@@ -324,6 +278,46 @@ async def test_a_new_producer_begins_at_its_creation_and_at_the_beginning_where_
     assert {number: one[:2] for number, one in record.checkpoints.items()} == {0: (3, 3), 1: (-1, -1)}
 
 
+@pytest.mark.parametrize("number_at", [6_000, 3])
+async def test_safety_e8_a_partition_that_was_silent_at_the_creation_gets_its_beginning_from_its_log(
+    number_at: int,
+) -> None:
+    """It is right before the first number, that of an instance that crashed too."""
+    log = InProcessLog()
+    log.partition(0).withdraw()
+    async with orders(log, connectTimeout=500):
+        pass
+    log.partition(0).remount()
+    for _ in range(number_at):
+        log.partition(0).commit(b"before")
+    async with crashing(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        assert (await log.producers.find("orders")).checkpoints[0] == (-1, -1, -1)  # type: ignore[union-attr]
+    for _ in range(12_000):
+        log.partition(0).commit(b"of somebody else")
+    async with orders(log) as client:
+        assert await client.last_sequence(0) == 0
+        assert (await client.append(partition=0, data=b"0", sequence=0)).transaction_id == number_at
+    record = await log.producers.find("orders")
+    assert record is not None
+    assert record.checkpoints[0] == (number_at - 1, number_at + 12_000, 0)
+    async with orders(log) as client:
+        assert (await client.append(partition=0, data=b"0", sequence=0)).transaction_id == number_at
+
+
+async def test_where_the_producer_has_not_appended_its_beginning_moves_with_what_is_read() -> None:
+    log = InProcessLog()
+    async with orders(log):
+        pass
+    for _ in range(6_000):
+        log.partition(0).commit(b"of somebody else")
+    async with orders(log) as client:
+        assert await client.last_sequence(0) == -1
+    record = await log.producers.find("orders")
+    assert record is not None
+    assert record.checkpoints[0] == (5_999, 5_999, -1)
+
+
 async def test_checkpoints_are_written_now_and_then_and_shorten_what_is_read() -> None:
     log = InProcessLog()
     async with crashing(log) as client:
@@ -339,6 +333,26 @@ async def test_checkpoints_are_written_now_and_then_and_shorten_what_is_read() -
     async with orders(log) as client:
         assert await client.last_sequence(0) == 2
         assert (await client.append(partition=0, data=b"1", sequence=1)).transaction_id == 6000
+
+
+async def test_an_older_copy_of_the_record_ends_an_instance_with_its_own_reason() -> None:
+    log = InProcessLog()
+    async with orders(log):
+        pass
+    older = log.producers._records["orders"]
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        log.producers._records["orders"] = older
+        for _ in range(6_000):  # there is something to write down
+            log.partition(0).commit(b"of somebody else")
+        await asyncio.sleep(11)
+        with pytest.raises(ProducerFencedError, match="the epoch 1, below the epoch 2 of this") as caught:
+            await client.append(partition=0, data=b"1", sequence=1)
+        assert "newer instance" not in str(caught.value)
+        assert caught.value.newer_epoch is None
+    async with orders(log) as client:
+        assert client.producer_epoch == 2
+        assert await client.last_sequence(0) == 0
 
 
 async def test_partitions_that_are_let_go_are_learned_again() -> None:

@@ -151,7 +151,8 @@ def test_safety_e8_a_mark_is_searched_for_a_number_only_if_the_log_does_not_hold
             marks.received(mark)
         assert marks.last == max(log.values(), default=-1)
         written = marks.checkpoint
-        assert written.origin == start <= written.mark <= mark
+        assert start <= written.origin <= written.mark <= mark
+        assert all(at > written.origin for at in log)
         assert written.sequence == max((one for at, one in log.items() if at <= written.mark), default=-1)
         for wanted in range(10):
             searched = marks.searched(wanted)

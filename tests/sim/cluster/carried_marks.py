@@ -1,37 +1,42 @@
 """The committed marks that requests of version 1 carry to storage nodes, watched from inside the nodes.
 
 `carried_mark`: what a node takes for committed (it gives no reader more) has been stored by a quorum of the
-partition's copies (safety D1).
+partition's copies (safety D1). A copy that was lost with its disk has stored what it had; one that was cut
+has not, since nothing that is committed is ever cut.
 """
 
 from __future__ import annotations
 
 from tests.sim.cluster.shape import Shape
 from waltz_cluster.quorum import quorum_of
+from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 
 
 class CarriedMarks:
-    """How far each copy of a partition has ever been, by all nodes. Owner: the world."""
+    """How far each copy of a partition has been since it was last cut. Owner: the world."""
 
     def __init__(self, shape: Shape) -> None:
         self._quorums = [quorum_of(len(nodes)) for nodes in shape.placement]
         self._furthest: dict[int, dict[str, int]] = {}
         self.checked = 0
-        """Marks that were above those before, on any node."""
-        self._known: dict[tuple[str, int], int] = {}
+        """Marks that rose, on any node."""
+        self._seen: dict[tuple[str, int], tuple[Partition, int, int]] = {}
+        """The copy at the last look, its last record and its mark."""
 
     def ran(self, node: str, manager: StorageManager) -> str | None:
         """A job of the node has run; what is wrong with a mark of it."""
         for partition_id, partition in manager.partitions.items():
             furthest = self._furthest.setdefault(partition_id, {})
-            furthest[node] = max(furthest.get(node, -1), partition.max_txid)
-            mark = partition.committed
-            if mark <= self._known.get((node, partition_id), -1):
+            last, mark = partition.max_txid, partition.committed
+            copy, last_before, mark_before = self._seen.get((node, partition_id), (partition, -1, -1))
+            self._seen[node, partition_id] = partition, last, mark
+            was_cut = copy is partition and last < last_before
+            furthest[node] = last if was_cut else max(furthest.get(node, -1), last)
+            if mark <= mark_before:
                 continue
-            self._known[node, partition_id] = mark
             self.checked += 1
-            holders = sum(last >= mark for last in furthest.values())
+            holders = sum(most >= mark for most in furthest.values())
             if holders < self._quorums[partition_id]:
                 return (
                     f"{node}: partition {partition_id}: {mark} is taken for committed, which {holders} of "

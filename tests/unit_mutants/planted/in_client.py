@@ -195,8 +195,8 @@ CLIENT_BUGS = (
         "window_one_too_large",
         "bounds",
         "append/window.py",
-        "            self.monitor.outstanding < self.max_outstanding\n",
-        "            self.monitor.outstanding <= self.max_outstanding\n",
+        "            self.monitor.outstanding + self.joined < self.max_outstanding\n",
+        "            self.monitor.outstanding + self.joined <= self.max_outstanding\n",
         "One more append than the setting allows is on its way.",
     ),
     _bug(

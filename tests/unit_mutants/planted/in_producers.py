@@ -13,9 +13,17 @@ PRODUCER_BUGS = (
         "fence_of_producers_ignored",
         "E8",
         "mounts.py",
-        "        return 0 < epoch < self._epochs.get(client.client_id, 0)\n",
+        "        return 0 < epoch < self._newest_epoch(client.client_id)\n",
         "        return 0 < epoch < 0\n",
         "A server mounts an older instance again though it has had a newer one.",
+    ),
+    _server(
+        "living_instance_forgotten_with_its_epoch",
+        "E8",
+        "mounts.py",
+        "        return max(self._epochs.get(client_id, 0), *living, 0)\n",
+        "        return self._epochs.get(client_id, 0)\n",
+        "An older instance mounts next to a newer one that lives, when the server has seen many producers since.",
     ),
     _server(
         "older_instance_keeps_its_mount",
@@ -61,8 +69,8 @@ PRODUCER_BUGS = (
         "older_instance_writes_checkpoints",
         "E8",
         "producers.py",
-        "            if record.epoch != epoch:\n                raise NewerEpochError",
-        "            if record.epoch < epoch:\n                raise NewerEpochError",
+        "    if found > epoch:\n        raise NewerEpochError",
+        "    if found < 0:\n        raise NewerEpochError",
         "An instance that a newer one has ended still writes how far it has come.",
     ),
     _client(
@@ -74,6 +82,14 @@ PRODUCER_BUGS = (
         "An instance that knows of a newer one appends.",
     ),
     _client(
+        "who_waits_behind_the_fence_waits_for_ever",
+        "E8",
+        "stream/partition.py",
+        "        if self.window.ended_by is not None:\n            raise self.window.ended_by\n",
+        "",
+        "A batch that asks about a view when a newer instance begins never ends.",
+    ),
+    _client(
         "content_of_a_number_taken_from_the_feed",
         "E8",
         "append/sequence_window.py",
@@ -82,6 +98,14 @@ PRODUCER_BUGS = (
         "        return NOTHING if entry is None else self._fail_one(seq_num, Cause.COMMITTED, transaction_id)\n"
         "\n    def committed_by_answer",
         "The number of another instance's append in the feed commits this one's, with other content.",
+    ),
+    _client(
+        "too_large_here_is_taken_for_written_nowhere",
+        "E8",
+        "append/sequence_window.py",
+        "                outcome=Outcome.UNKNOWN,  # the server has not looked for it\n",
+        "",
+        "A number that another instance has written is reported as certainly not in the log.",
     ),
     _client(
         "answer_of_a_number_does_not_wait_for_the_feed",
@@ -97,6 +121,14 @@ PRODUCER_BUGS = (
         "append/sequences.py",
         "        self._milestones.append((transaction_id - 1, self.last))\n",
         "        self._milestones.append((transaction_id, self.last))\n",
+        "A number that is sent again is looked for behind its place, and written twice.",
+    ),
+    _client(
+        "beginning_of_a_producer_moves_over_its_numbers",
+        "E8",
+        "append/sequences.py",
+        "        if self.last < 0 and self.mark > self.origin + CHECKPOINT_LAG:\n",
+        "        if self.mark > self.origin + CHECKPOINT_LAG:\n",
         "A number that is sent again is looked for behind its place, and written twice.",
     ),
     _client(

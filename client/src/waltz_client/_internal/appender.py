@@ -26,6 +26,7 @@ from waltz_client.errors import (
     RequestDeadlineError,
     SequenceInUseError,
     ServerOverloadedError,
+    TransactionTooLargeError,
     UsageError,
     ViewAheadError,
     WaltzClientError,
@@ -37,7 +38,13 @@ from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.locks import LockId
 
 YIELD_EVERY = 256
-_FINAL = (LockConflictError, OutcomeUnknownError, SequenceInUseError, ProducerFencedError)
+_FINAL = (
+    LockConflictError,
+    OutcomeUnknownError,
+    SequenceInUseError,
+    ProducerFencedError,
+    TransactionTooLargeError,
+)
 """No other attempt can help."""
 
 
@@ -173,11 +180,7 @@ class Appender:
             timer.cancel()
             handle.given_up = not resolved
         if not resolved:
-            unknown = OutcomeUnknownError(
-                f"append to partition {request.partition_id} was sent, but its outcome did not come within {seconds:g} s",
-                partition_id=request.partition_id,
-            )
-            return unknown, handle.view
+            return handle.no_outcome(f"within {seconds:g} s"), handle.view
         if handle.committed:
             return Committed(request.partition_id, handle.mark), handle.view
         error = handle.error
@@ -370,16 +373,16 @@ class _Batch:
         for index, append in enumerate(self.appends):
             if self._results[index] is not None:
                 continue
-            where = f"append to partition {append.partition}"
             error: AppendError
             handle = self.sent[index]
             if handle is not None:
                 handle.given_up = True
-                error = OutcomeUnknownError(
-                    f"{where} was sent, but its outcome did not come {when}", partition_id=append.partition
-                )
+                error = handle.no_outcome(when)
             else:
-                error = DeadlineExceededError(f"{where} was not sent {when}", partition_id=append.partition)
+                error = DeadlineExceededError(
+                    f"append to partition {append.partition} was not sent {when}",
+                    partition_id=append.partition,
+                )
             self.settle(index, error)
 
     def abandon(self) -> None:

@@ -224,7 +224,7 @@ class Partitions:
             return StreamPartition(req_ids, self, window, self._random, observers)
         numbered = SequenceWindow(req_ids, most, most_bytes, self.need_ticks, observers, self._producer)
         stream = StreamPartition(req_ids, self, numbered, self._random, observers)
-        numbered.received = lambda: stream.received
+        numbered.received, numbered.session = lambda: stream.received, lambda: stream.mounted_on
         return stream
 
     def _numbered(self) -> list[SequenceWindow]:
@@ -262,11 +262,12 @@ class Partitions:
             try:
                 return await self.server_high_water_mark(partition_id, deadline_seconds)
             except WaltzClientError as error:
-                text, fields = (
+                log.warning(
                     "partition %d: its high-water mark is not known: %s",
-                    {"partition": partition_id},
+                    partition_id,
+                    error,
+                    extra={"partition": partition_id},
                 )
-                log.warning(text, partition_id, error, extra=fields)
                 return -1
 
         return await asyncio.gather(*(mark(partition_id) for partition_id in range(self.count)))

@@ -14,7 +14,12 @@ from typing import Any, Protocol
 from waltz_client._internal.append.sequences import SequenceMarks
 from waltz_client.errors import Outcome, ProducerFencedError
 from waltz_cluster.errors import ClusterError
-from waltz_cluster.producers import NewerEpochError, ProducerGoneError, ProducerRegistry
+from waltz_cluster.producers import (
+    EpochWentBackError,
+    NewerEpochError,
+    ProducerGoneError,
+    ProducerRegistry,
+)
 from waltz_cluster.serializers import Checkpoint, ProducerRecord
 from waltz_protocol.backoff import Backoff, Random
 
@@ -63,7 +68,10 @@ class Producer:
         self.epoch = record.epoch
         self.client_id = record.client_id
         self.newer_epoch: int | None = None
+        self._about = {"producer": name}
         self._fenced = False
+        self._why: str | None = None
+        """Another reason than a newer instance."""
         self._on_fenced: Callable[[], None] = lambda: None
         self._registry = registry
         self._interval_seconds = interval_seconds
@@ -97,6 +105,7 @@ class Producer:
             producer=self.name,
             epoch=self.epoch,
             newer_epoch=self.newer_epoch,
+            why=self._why,
             outcome=outcome,
         )
 
@@ -104,14 +113,12 @@ class Producer:
         """See `Instance`."""
         if newer_epoch is not None:
             self.newer_epoch = newer_epoch
+        self._end(f"the producer {self.name} has a newer instance")
+
+    def _end(self, what: str, why: str | None = None) -> None:
         if not self._fenced:
-            self._fenced = True
-            log.error(
-                "the producer %s has a newer instance: this one, of epoch %d, appends nothing more",
-                self.name,
-                self.epoch,
-                extra={"producer": self.name, "epoch": self.epoch},
-            )
+            self._fenced, self._why = True, why
+            log.error("%s: this one, of epoch %d, appends nothing more", what, self.epoch, extra=self._about)
             self._on_fenced()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -138,7 +145,9 @@ class Producer:
                 self.superseded(None)
                 return
             except ClusterError as error:
-                log.debug("the epoch of producer %s is not known now: %s", self.name, error)
+                log.debug(
+                    "the epoch of producer %s is not known now: %s", self.name, error, extra=self._about
+                )
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             backoff.reset()
@@ -168,9 +177,12 @@ class Producer:
             self.superseded(newer.epoch)
         except ProducerGoneError:
             self.superseded(None)
+        except EpochWentBackError as error:
+            self._end(str(error), str(error))
         except ClusterError as error:
-            fields = {"producer": self.name}
-            log.warning("the checkpoints of producer %s were not written: %s", self.name, error, extra=fields)
+            log.warning(
+                "the checkpoints of producer %s were not written: %s", self.name, error, extra=self._about
+            )
         else:
             self._written.update(found)
 
@@ -180,7 +192,6 @@ class Producer:
             async with asyncio.timeout(LAST_CHECKPOINT_SECONDS):
                 await self._write()
         except TimeoutError:
-            fields = {"producer": self.name}
             log.warning(
-                "the last checkpoints of producer %s were not written in time", self.name, extra=fields
+                "the last checkpoints of producer %s were not written in time", self.name, extra=self._about
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from waltz_cluster.producers import NewerEpochError, ProducerGoneError
+from waltz_cluster.producers import ProducerGoneError, check_epoch
 from waltz_cluster.serializers import Checkpoint, ProducerRecord
 
 
@@ -38,8 +38,7 @@ class LogProducers:
     async def write_checkpoints(self, name: str, epoch: int, checkpoints: Mapping[int, Checkpoint]) -> None:
         """See `ProducerRegistry`."""
         record = self._of(name)
-        if record.epoch != epoch:
-            raise NewerEpochError(name, record.epoch)
+        check_epoch(name, record.epoch, epoch)
         self._set(name, record.with_checkpoints(checkpoints))
 
     def _of(self, name: str) -> ProducerRecord:

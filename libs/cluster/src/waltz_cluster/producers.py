@@ -6,9 +6,9 @@ number found there. Release 0.13.2 never looks at it.
 
 `ProducerRegistry` is all that a client needs of it; `ZooKeeperProducers` keeps it in ZooKeeper.
 
-Invariants: client id and origins never change once the record is there; the epoch and each mark only grow;
-only the instance of the newest epoch writes checkpoints, each with the version of the record in which it has
-seen its own epoch.
+Invariants: the client id never changes once the record is there; epoch, origins and marks only grow; only the
+instance of the newest epoch writes checkpoints, each with the version of the record in which it has seen its
+own epoch.
 """
 
 from __future__ import annotations
@@ -52,6 +52,25 @@ class NewerEpochError(ClusterError):
         self.epoch = epoch
 
 
+class EpochWentBackError(ClusterError):
+    """The record of a named producer has an epoch below that of a living instance: it is an older copy."""
+
+    def __init__(self, name: str, found: int, epoch: int) -> None:
+        super().__init__(
+            f"the record of the producer {name} in ZooKeeper has the epoch {found}, below the epoch {epoch} of this "
+            "instance: an older copy was put back"
+        )
+
+
+def check_epoch(name: str, found: int, epoch: int) -> None:
+    """Before an instance with `epoch` writes to a record that has `found`: NewerEpochError,
+    EpochWentBackError."""
+    if found > epoch:
+        raise NewerEpochError(name, found)
+    if found < epoch:
+        raise EpochWentBackError(name, found, epoch)
+
+
 class ProducerRegistry(Protocol):
     """Where named producers are kept. Whatever it raises besides what is named is a ClusterError."""
 
@@ -72,7 +91,8 @@ class ProducerRegistry(Protocol):
         ...
 
     async def write_checkpoints(self, name: str, epoch: int, checkpoints: Mapping[int, Checkpoint]) -> None:
-        """Of the instance with this epoch: NewerEpochError when it is not the newest, ProducerGoneError."""
+        """Of the instance with this epoch: NewerEpochError when it is not the newest, EpochWentBackError,
+        ProducerGoneError."""
         ...
 
 
@@ -144,8 +164,7 @@ class ZooKeeperProducers:
 
         async def write() -> None:
             record, version = await self._read(name, path)
-            if record.epoch != epoch:
-                raise NewerEpochError(name, record.epoch)
+            check_epoch(name, record.epoch, epoch)
             await self._store.set(path, record.with_checkpoints(checkpoints).to_bytes(), version=version)
 
         await self._patiently(write)

@@ -368,5 +368,5 @@ class ProducerRecord:
             if known is None:
                 merged[partition_id] = checkpoint
             elif checkpoint.mark > known.mark:
-                merged[partition_id] = checkpoint._replace(origin=known.origin)
+                merged[partition_id] = checkpoint._replace(origin=max(known.origin, checkpoint.origin))
         return replace(self, checkpoints=merged)

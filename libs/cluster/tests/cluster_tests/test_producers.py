@@ -13,6 +13,7 @@ from waltz_cluster.errors import ConfigError, IdsExhaustedError, SerializationEr
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import (
+    EpochWentBackError,
     NewerEpochError,
     ProducerGoneError,
     ZooKeeperProducers,
@@ -65,6 +66,13 @@ async def test_the_older_instance_is_informed_and_its_checkpoint_refused(
     found = await second.find("orders")
     assert found is not None
     assert found.checkpoints == {0: Checkpoint(41, 50, 3), 1: Checkpoint(-1, 5, 0)}, "a mark only grows"
+
+
+async def test_a_record_of_an_older_copy_is_not_taken_for_a_newer_instance() -> None:
+    store = memory()
+    await producers(store).create("orders", ProducerRecord(7, 3))
+    with pytest.raises(EpochWentBackError, match="has the epoch 3, below the epoch 5 of this instance"):
+        await producers(store).write_checkpoints("orders", 5, {0: Checkpoint(-1, 5, 0)})
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REPLY, Fault.LOSE_REQUEST])

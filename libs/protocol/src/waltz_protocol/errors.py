@@ -22,6 +22,10 @@ class RecordChecksumError(ProtocolError):
     """A stored record whose checksum does not match it; the bytes around it may be in order."""
 
 
+class RecordPartitionError(ProtocolError):
+    """A stored record that is whole, of another partition than the one it is read from or written to."""
+
+
 class FrameTooLargeError(ProtocolError):
     """A frame announces more bytes than the configured limit."""
 

@@ -183,8 +183,52 @@ def test_the_epochs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(mounts_module, "MAX_EPOCHS", 2)
     registry = MountRegistry()
     for client_id in (1, 2, 3):
-        assert registry.offer(FakeClient(client_id), 3, epoch=5) is not None
+        client = FakeClient(client_id)
+        assert registry.offer(client, 3, epoch=5) is not None
+        registry.remove(client)
     assert [registry.is_fenced(FakeClient(client_id), 4) for client_id in (1, 2, 3)] == [False, True, True]
+
+
+def test_safety_e8_a_living_instance_fences_older_ones_though_its_epoch_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mounts_module, "MAX_EPOCHS", 2)
+    registry = MountRegistry()
+    living, older = FakeClient(1, seq_num=1), FakeClient(1, seq_num=1 << COUNTER_BITS)
+    assert registry.offer(living, 3, epoch=5) is not None
+    for client_id in (2, 3):
+        assert registry.offer(FakeClient(client_id), 3, epoch=5) is not None
+    assert registry.is_fenced(older, 4)
+    assert registry.offer(older, 3, epoch=4) is None
+    assert registry.valid(living) is not None
+    assert registry.offer(living, 3, epoch=5) is not None
+    registry.remove(living)
+    assert registry.is_fenced(older, 4), "it mounted again, so that it is remembered again"
+
+
+def test_the_epoch_that_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts_module, "MAX_EPOCHS", 2)
+    registry = MountRegistry()
+    clients = {client_id: FakeClient(client_id) for client_id in (1, 2, 3)}
+    for client_id in (1, 2, 1, 3):
+        assert registry.offer(clients[client_id], 3, epoch=5) is not None
+    for client in clients.values():
+        registry.remove(client)
+    assert [registry.is_fenced(clients[client_id], 4) for client_id in (1, 2, 3)] == [True, False, True]
+
+
+async def test_a_second_object_of_one_epoch_may_send_the_numbers_of_its_application() -> None:
+    """A producer that connects anew, or was copied: its numbers have nothing to do with those of mounts."""
+    async with PartitionRig() as rig:
+        one, two = _instance(1), _instance(2)
+        assert await _mount(rig, one, 3) is MountState.READY
+        assert await _mount(rig, two, 3) is MountState.READY
+        elder = rig.req_id(one).seq_num
+        for number in (0, elder, elder + 1):
+            _send(rig, two, _append(number, b"event", 5))
+        await rig.turns(30)
+        assert {a.verdict for a in two.answered()} == {Verdict.COMMITTED}
+        assert len(rig.store.log) == 3
 
 
 async def test_the_mount_of_a_producer_on_the_wire() -> None:

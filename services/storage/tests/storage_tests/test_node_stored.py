@@ -252,12 +252,24 @@ def test_large_appends_are_checked_in_steps() -> None:
             parse_append(channel, body(first, number, raw), 0.0)  # type: ignore[arg-type]
 
 
-async def test_records_of_another_partition_end_the_connection(tmp_path: Path) -> None:
+async def test_records_of_another_partition_are_refused_and_malformed_ones_end_the_connection(
+    tmp_path: Path,
+) -> None:
+    """A node may have stored such records in version 0: the copy of them must not stop other partitions."""
     async with running_node(tmp_path, assign=(2, PARTITION)) as node, server_of(node) as server:
         await server.last_session_info(5, 2)
-        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        server.submit_stored_append(5, 2, -1, 0, 2, stored(0, 2), done.set_result)
-        assert isinstance(await done, ChannelClosedError)
+
+        async def answer(data: bytes) -> Exception | None:
+            done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+            server.submit_stored_append(5, 2, -1, 0, 2, data, done.set_result)
+            return await done
+
+        refusal = await answer(stored(0, 2))
+        assert isinstance(refusal, RequestFailedError)
+        assert "of partition 3 in a block of 2: nothing of the append is stored" in str(refusal)
+        own = stored_of_record(wire_record(0, payload(0), partition_id=2))
+        assert isinstance(await answer(own + stored(1, 1)), RequestFailedError)
+        assert isinstance(await answer(stored(1, 2)), ChannelClosedError)  # and the wrong ids
         assert node.manager.get(2).max_txid == -1
 
 

@@ -42,6 +42,7 @@ class PendingAppend(MonitorEntry):
         "mark",
         "on_done",
         "partition_id",
+        "refusal",
         "searched",
         "sent",
         "size",
@@ -79,6 +80,7 @@ class PendingAppend(MonitorEntry):
         self.winner: int | None = None
         self.wait_ms = 0
         self.detail = ""
+        self.refusal = ""  # why its server did not take it the last time; it is sent again
         self.failure: AppendError | None = None  # in place of what `cause` says
         self.data = b""  # of a named producer's append only, like `twins`: who has joined it
         self.twins: list[PendingAppend] | None = None
@@ -93,6 +95,8 @@ class PendingAppend(MonitorEntry):
             return None
         if cause is Cause.COMMITTED:
             return Outcome.COMMITTED
+        if self.failure is not None:
+            return self.failure.outcome
         return Outcome.UNKNOWN if cause in _UNKNOWN else Outcome.FAILED
 
     @property
@@ -144,6 +148,14 @@ class PendingAppend(MonitorEntry):
                     f"append to partition {self.partition_id} failed: {cause.value}",
                     partition_id=self.partition_id,
                 )
+
+    def no_outcome(self, when: str) -> OutcomeUnknownError:
+        """For a caller that waits no longer."""
+        refusal = f"; the last time its server refused it: {self.refusal}" if self.refusal else ""
+        return OutcomeUnknownError(
+            f"append to partition {self.partition_id} was sent, but its outcome did not come {when}{refusal}",
+            partition_id=self.partition_id,
+        )
 
     def result(self) -> Committed:
         """The place in the log; raises the typed error, or RuntimeError while it is on its way."""

@@ -2,11 +2,13 @@
 
 Another instance may append under the same number, with the same content or with another one. So the feed,
 which has numbers only, ends nothing here: the server's answer does, once the feed has reached its id. Every
-sending is a repeated one, and what has no answer is sent again behind the next mount.
+sending is a repeated one, and what has no answer is sent again behind the next mount. What a server refuses
+for the moment is sent to it again after the wait that its answer names.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Sequence
 
@@ -25,16 +27,26 @@ from waltz_client._internal.append.window import AppendConnection, AppendWindow
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.producer import Instance
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client.errors import Outcome, SequenceInUseError, SequenceUnsupportedError, UsageError
+from waltz_client.errors import (
+    Outcome,
+    SequenceInUseError,
+    SequenceUnsupportedError,
+    TransactionTooLargeError,
+    UsageError,
+)
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append, frame_for_version
 from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Repeated, Verdict, encode_repeated
 
-_REFUSALS = {
-    Verdict.TOO_LARGE: Cause.TOO_LARGE,
-    Verdict.REPEAT_TOO_OLD: Cause.TOO_OLD,
+_REASONS = {
+    Verdict.OVERLOADED: Cause.OVERLOADED.value,
+    Verdict.NO_QUORUM: Cause.NO_QUORUM.value,
 }
-"""Of the verdicts that end an append; those that are not named here mean: send it again."""
+"""Of the verdicts that pass while the mount stays."""
+NO_QUORUM_WAIT_SECONDS = 1.0
+"""After an answer that names no wait; its server has waited for the storage nodes itself."""
+LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 0.01, 5.0
+"""Between two turns of sending what was refused for the moment."""
 
 
 class SequenceMonitor(TransactionMonitor):
@@ -117,6 +129,11 @@ class SequenceWindow(AppendWindow):
         self._marks: SequenceMarks = instance.marks_of(req_ids.partition_id)
         self.received: Callable[[], int] = lambda: -1
         """Up to where the feed has come; set by who makes both."""
+        self.session: Callable[[], AppendConnection | None] = lambda: None
+        """What the partition is mounted on; set likewise."""
+        self._refused: dict[int, float] = {}
+        """Sequence number -> when it is sent again, on the loop's clock."""
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def mount_epoch(self) -> int:
@@ -130,6 +147,7 @@ class SequenceWindow(AppendWindow):
     def fence(self) -> None:
         """A newer instance has begun: nothing more is sent, and what is on its way has an unknown outcome."""
         partition_id = self._req_ids.partition_id
+        self._forget_refused()
         self.stopped, self.ended_by = True, self._instance.fenced_error(partition_id)
         ended = self.monitor.close()
         for entry, _, _ in ended:
@@ -153,7 +171,11 @@ class SequenceWindow(AppendWindow):
         if isinstance(first, PendingAppend):
             if (first.generation, first.header, first.data) != (content, request.header, request.data):
                 raise SequenceInUseError(partition_id=partition_id, sequence=sequence, transaction_id=None)
-            first.twins = [*(first.twins or ()), handle]
+            if first.twins is None:
+                first.twins = []
+            first.twins.append(handle)
+            handle.refusal = first.refusal
+            self.joined += 1
             return
         frame = encode_append(
             self._req_ids.pack(content, sequence),
@@ -181,7 +203,7 @@ class SequenceWindow(AppendWindow):
 
     def _searches_less(self, entry: PendingAppend) -> bool:
         """Whether more of the log need not be searched when the append is sent again behind the next mount:
-        the feed was behind, or is further by now."""
+        the feed was behind, or has advanced since."""
         self.catch_up()
         sequence, searched = entry.seq_num, -1 if entry.searched is None else entry.searched
         return sequence > self._marks.last or self._marks.searched(sequence) > searched
@@ -194,8 +216,12 @@ class SequenceWindow(AppendWindow):
         """See `AppendWindow`: what has no end yet, in order; what nobody waits for is left to who sends it
         next."""
         self.monitor.high_water_mark = received
+        self._forget_refused()
+        self._send_all(session, self.monitor.undecided())
+
+    def _send_all(self, session: AppendConnection, entries: Sequence[MonitorEntry]) -> None:
         over: list[int] = []
-        for entry in self.monitor.undecided():
+        for entry in entries:
             if not isinstance(entry, PendingAppend):
                 continue
             frame = frame_for_version(entry.frame, session.version)
@@ -208,6 +234,45 @@ class SequenceWindow(AppendWindow):
         for sequence in over:
             self.deliver(self.monitor.abort(sequence, Cause.TOO_OLD))
 
+    def _refused_for_now(self, entry: PendingAppend, answer: Answer) -> None:
+        wait = answer.number / 1000 if answer.verdict is Verdict.OVERLOADED else NO_QUORUM_WAIT_SECONDS
+        wait = min(max(wait, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS)
+        loop = asyncio.get_running_loop()
+        due = self._refused[entry.seq_num] = loop.time() + wait
+        if self._timer is None or self._timer.when() > due + LEAST_WAIT_SECONDS:
+            self._start_timer(due)
+
+    def _start_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._send_refused)
+
+    def _send_refused(self) -> None:
+        """The time of one at least has come, if the partition is still mounted; else `send_again` will do."""
+        self._timer = None
+        session = self.session()
+        if session is None:
+            self._refused.clear()
+            return
+        now = asyncio.get_running_loop().time()
+        due = {sequence for sequence, at in self._refused.items() if at <= now}
+        for sequence in due:
+            del self._refused[sequence]
+        if self._refused:
+            self._start_timer(max(min(self._refused.values()), now + LEAST_WAIT_SECONDS))
+        self._send_all(session, [one for one in self.monitor.undecided() if one.seq_num in due])
+
+    def _forget_refused(self) -> None:
+        self._refused.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """See `AppendWindow`."""
+        self._forget_refused()
+        super().close()
+
     # -- outcomes --------------------------------------------------------------------------------------------
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
@@ -217,6 +282,7 @@ class SequenceWindow(AppendWindow):
             if not isinstance(entry, PendingAppend) or not entry.twins:
                 continue
             twins, entry.twins = entry.twins, None
+            self.joined -= len(twins)
             for twin in twins:
                 twin.lock, twin.winner, twin.detail = entry.lock, entry.winner, entry.detail
                 twin.failure = entry.failure
@@ -240,6 +306,9 @@ class SequenceWindow(AppendWindow):
             return False
         entry.lock, entry.winner = answer.lock, answer.winner if answer.winner >= 0 else None
         entry.detail = answer.text or ""
+        refusal = _REASONS.get(answer.verdict) or answer.verdict.name.lower().replace("_", " ")
+        for one in (entry, *(entry.twins or ())):
+            one.refusal = entry.detail or refusal
         if answer.verdict in (Verdict.LOCK_CONFLICT, Verdict.VIEW_AHEAD):
             self.deliver(monitor.lock_failure(sequence, generation, answer.number)[1])
         elif answer.verdict is Verdict.REQUEST_ID_IN_USE and answer.number >= 0:
@@ -249,8 +318,18 @@ class SequenceWindow(AppendWindow):
             self.deliver(monitor.refused(sequence, generation, Cause.ID_IN_USE))
         elif answer.verdict is Verdict.REPEAT_TOO_OLD and self._searches_less(entry):
             return True
-        elif answer.verdict in _REFUSALS:
-            self.deliver(monitor.refused(sequence, generation, _REFUSALS[answer.verdict]))
+        elif answer.verdict is Verdict.REPEAT_TOO_OLD:
+            self.deliver(monitor.refused(sequence, generation, Cause.TOO_OLD))
+        elif answer.verdict is Verdict.TOO_LARGE:
+            entry.failure = TransactionTooLargeError(
+                f"append to partition {entry.partition_id} was refused: {entry.detail}; another instance may have "
+                f"written the sequence number {sequence} all the same",
+                partition_id=entry.partition_id,
+                outcome=Outcome.UNKNOWN,  # the server has not looked for it
+            )
+            self.deliver(monitor.refused(sequence, generation, Cause.TOO_LARGE))
+        elif answer.verdict in _REASONS:
+            self._refused_for_now(entry, answer)
         else:
             return True
         return False
@@ -266,4 +345,6 @@ class SequenceWindow(AppendWindow):
     def nudge(self, session: AppendConnection, threshold_ticks: int) -> bool:
         """See `AppendWindow`."""
         oldest = self.monitor.oldest
-        return isinstance(oldest, PendingAppend) and self.tick - oldest.tick >= threshold_ticks
+        if not isinstance(oldest, PendingAppend) or oldest.seq_num in self._refused:
+            return False
+        return self.tick - oldest.tick >= threshold_ticks

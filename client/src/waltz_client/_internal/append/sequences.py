@@ -39,7 +39,9 @@ class SequenceMarks:
     """Up to where the log was searched for which numbers. Owner: the partition, on the loop.
 
     Invariants: everything between `origin` and `mark` was received in order, by this instance or before a
-    checkpoint; `last` is the highest number there, -1 for none; `mark` only grows.
+    checkpoint; `last` is the highest number there, -1 for none; `mark` only grows. No number is at or below
+    `origin`, which grows until the first one is seen: where a partition did not answer when the producer was
+    made it is -1 at first, and nobody can say more before the log was read.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -48,13 +50,23 @@ class SequenceMarks:
 
     def note(self, transaction_id: int, sequence: int) -> None:
         """The feed, which is in order, brings a number of the producer."""
-        self._milestones.append((transaction_id - 1, self.last))
+        if self.last < 0:
+            self._begins_behind(transaction_id - 1)
+        else:
+            self._milestones.append((transaction_id - 1, self.last))
         self.mark = transaction_id
         self.last = max(self.last, sequence)
 
     def received(self, mark: int) -> None:
         """The feed has come to here in order."""
         self.mark = max(self.mark, mark)
+        if self.last < 0 and self.mark > self.origin + CHECKPOINT_LAG:
+            self._begins_behind(self.mark)
+
+    def _begins_behind(self, mark: int) -> None:
+        self.origin = mark
+        self._milestones.clear()
+        self._milestones.append((mark, -1))
 
     def searched(self, sequence: int) -> int:
         """The largest mark known up to which the log does not hold a number."""

@@ -66,7 +66,8 @@ class AppendConnection(Protocol):
 class AppendWindow:
     """Window, line of writers and nudges of one partition. Owner: the partition, on the loop.
 
-    Invariants: at most `max_outstanding` appends without an outcome (those whose caller gave up included),
+    Invariants: at most `max_outstanding` appends without an outcome (those that have joined another one and
+    those whose caller gave up included),
     and none is sent while these have `max_bytes`; `outstanding_bytes` is the sum of their frames; an append
     is registered and handed to the socket in one step, so registry order is send order.
     """
@@ -85,6 +86,8 @@ class AppendWindow:
         self.max_outstanding = max_outstanding
         self.max_bytes = max_bytes
         self.outstanding_bytes = 0
+        self.joined = 0
+        """Appends that wait for the end of one that was sent, beside it (of a named producer)."""
         self.stopped = False
         self.ended_by: AppendError | None = None
         """Why nothing will ever be sent."""
@@ -118,7 +121,7 @@ class AppendWindow:
     def open(self) -> bool:
         """Whether another append may be sent."""
         return (
-            self.monitor.outstanding < self.max_outstanding
+            self.monitor.outstanding + self.joined < self.max_outstanding
             and self.outstanding_bytes < self.max_bytes
             and not self.stopped
         )
@@ -132,7 +135,7 @@ class AppendWindow:
         outstanding = self.monitor.outstanding
         size = self.outstanding_bytes / outstanding if outstanding else self._newest_size
         free = self.max_bytes - self.outstanding_bytes
-        return min(self.max_outstanding - outstanding, 1 + int((free - 1) / size))
+        return min(self.max_outstanding - outstanding - self.joined, 1 + int((free - 1) / size))
 
     def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
         """Register and send, with `handle.view`. EncodeError (nothing registered) when the server's version

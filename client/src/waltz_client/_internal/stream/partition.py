@@ -108,6 +108,11 @@ class StreamPartition:
         """Whether appends and feed requests can be sent."""
         return self._mount is not None
 
+    @property
+    def mounted_on(self) -> StreamSession | None:
+        """The connection that appends may be sent on now."""
+        return None if self._mount is None else self._mount.session
+
     def _happened(self, event: MountEvent) -> None:
         """The only place where the state changes."""
         self.state = state = after(self.state, event)

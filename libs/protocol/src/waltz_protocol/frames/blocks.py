@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from waltz_protocol.checksum import crc32
-from waltz_protocol.errors import EncodeError, ProtocolError, RecordChecksumError
+from waltz_protocol.errors import EncodeError, ProtocolError, RecordChecksumError, RecordPartitionError
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages.client import BlockFailure, FeedBlock
 
@@ -202,7 +202,8 @@ def cut_stored(
     data: bytes | memoryview, at: int, partition_id: int, first: int, last: int, count: int
 ) -> list[int]:
     """Where `count` stored records from `at` on begin, and the end of the last one; each is checked as a
-    whole. RecordChecksumError for one that is changed, ProtocolError for anything else that is wrong."""
+    whole. RecordChecksumError for one that is changed, RecordPartitionError for one of another partition that
+    is in order otherwise, ProtocolError for anything else that is wrong."""
     size = len(data)
     if count * STORED_OVERHEAD_BYTES > size - at:
         raise ProtocolError(f"a block of {size} bytes cannot hold {count} transactions")
@@ -220,10 +221,12 @@ def cut_stored(
             raise ProtocolError(f"transaction {transaction_id} in a block is cut short")
         if crc32(view[at:end]) != checksum(data, end)[0]:
             raise RecordChecksumError(f"the checksum of transaction {least} in a block does not match it")
-        if found_partition != partition_id:
-            raise ProtocolError(f"a transaction of partition {found_partition} in a block of {partition_id}")
         if (transaction_id != least) if whole else not least <= transaction_id <= last:
             raise ProtocolError(f"transaction {transaction_id} in a block where {least} is expected")
+        if found_partition != partition_id:
+            raise RecordPartitionError(
+                f"a transaction of partition {found_partition} in a block of {partition_id}"
+            )
         least = transaction_id + 1
         at = end + 4
         starts.append(at)

@@ -36,8 +36,8 @@ PROOFS_OF_LIFE = 3
 """Mounts that a replaced connection sends, each in answer to NOT_READY, before it is believed to be alive."""
 PROOF_SECONDS = 1.0
 MAX_EPOCHS = 10_000
-"""Named producers of a partition whose newest epoch is remembered; the one that mounted first is
-forgotten first."""
+"""Named producers of a partition whose newest epoch is remembered; the one that mounted longest ago is
+forgotten first. The epochs of living mounts count beside these."""
 
 _SEQ_NUM_OFFSET = 12
 _SEQ_NUMS = 1 << 32
@@ -86,7 +86,11 @@ class Mount:
         self.replaced = None
 
     def may_use(self, req_id: bytes) -> bool:
-        """False for a request id out of the range that an elder counts through (2^29 from its mount on)."""
+        """False for a request id out of the range that an elder counts through (2^29 from its mount on). The
+        numbers of a named producer are the application's, the same ones for each instance: they are looked
+        for in the log."""
+        if self.epoch:
+            return True
         seq_num = seq_num_of(req_id)
         return all(
             (seq_num - elder.seq_num + _BEHIND) % _SEQ_NUMS >= _BEHIND + _AHEAD for elder in self.elders
@@ -118,7 +122,11 @@ class MountRegistry:
 
     def is_fenced(self, client: Client, epoch: int) -> bool:
         """Whether a newer instance of this named producer has been here; `epoch` is 0 for other clients."""
-        return 0 < epoch < self._epochs.get(client.client_id, 0)
+        return 0 < epoch < self._newest_epoch(client.client_id)
+
+    def _newest_epoch(self, client_id: int) -> int:
+        living = (place.mount.epoch for place in self._places.get(client_id, {}).values())
+        return max(self._epochs.get(client_id, 0), *living, 0)
 
     def offer(
         self, client: Client, generation: int, seq_num: int = 0, now: float = 0.0, epoch: int = 0
@@ -141,10 +149,10 @@ class MountRegistry:
 
     def _supersede(self, client_id: int, epoch: int) -> Mount | None:
         """Take the place of older instances of a named producer: their mounts, linked by `replaced`."""
-        if self._epochs.get(client_id, 0) < epoch:
-            self._epochs[client_id] = epoch
-            if len(self._epochs) > MAX_EPOCHS:
-                del self._epochs[next(iter(self._epochs))]
+        self._epochs.pop(client_id, None)
+        self._epochs[client_id] = epoch  # the last one now, and none is newer: see `offer`
+        if len(self._epochs) > MAX_EPOCHS:
+            del self._epochs[next(iter(self._epochs))]
         places = self._places.get(client_id, {})
         older: Mount | None = None
         for key, place in list(places.items()):

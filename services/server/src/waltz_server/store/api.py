@@ -201,6 +201,9 @@ class StoreSettings:
     """Limit for one `read` including the tries on other replicas."""
     catch_up_batch_records: int = 4096
     catch_up_batch_bytes: int = 1024 * 1024
+    copy_budget_bytes: int = 8 * 1024 * 1024
+    """Bytes of copies on the connection to one storage node, of all partitions together: they take turns. As
+    much again may be read from the node; one batch always may."""
     recovery_grace_seconds: float = 0.5
     """How long a recovery that already has a quorum waits for the remaining replicas before it continues
     without."""

@@ -19,7 +19,8 @@ from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaLink
 
-_TXID = struct.Struct(">q")
+_HEAD = struct.Struct(">q8xi")
+"""Transaction id and partition id of a wire record."""
 _MAX_LISTED_RECORDS = 256
 """In one list request of a reader."""
 
@@ -52,7 +53,7 @@ async def read_records(link: ReplicaLink, wanted: Wanted, size: ListRequestSize)
         if run is not None:
             return run
     records = await _listed(link, wanted, size)
-    problem = check_records(records, wanted.first)
+    problem = check_records(records, wanted.first, wanted.partition_id)
     if problem is not None:
         raise WrongRecordsError(problem)
     return RecordRun.of_wire(wanted.first, cut_at(records, wanted.max_bytes))
@@ -118,14 +119,16 @@ def cut_at(records: list[bytes], max_bytes: int) -> list[bytes]:
     return records
 
 
-def check_records(records: Sequence[bytes], first: int) -> str | None:
-    """What is wrong with an answer to "records from `first` on"; None when nothing is."""
+def check_records(records: Sequence[bytes], first: int, partition_id: int) -> str | None:
+    """What is wrong with an answer to "records of the partition from `first` on"; None when nothing is."""
     if not records:
         return f"it has no record {first}"
     for expected, record in enumerate(records, start=first):
-        found = _TXID.unpack_from(record)[0]
+        found, found_partition = _HEAD.unpack_from(record)
         if found != expected:
             return f"it answered with record {found} instead of {expected}"
+        if found_partition != partition_id:
+            return f"its record {expected} is one of partition {found_partition}"
         if not verify_record(record):
             return f"the data of record {expected} does not match its checksum"
     return None

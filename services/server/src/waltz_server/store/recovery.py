@@ -108,6 +108,7 @@ class Recovery:
         """A node answered Last session info and Max transaction id of this session."""
         replica = self._replicas[name]
         replica.info, replica.max_txid = info, max_txid
+        replica.changes += 1
         replica.kind, replica.mark, replica.vouched = classify(
             replica.state, info, max_txid, self._last_listed
         )
@@ -129,6 +130,7 @@ class Recovery:
         replica = self._replicas[name]
         replica.max_txid = max_txid
         replica.mark = min(replica.mark, max_txid)
+        replica.changes += 1
         self._evaluate()
 
     def _void_above_a_later_mark(self, replica: RecoveringReplica) -> bool:
@@ -167,15 +169,14 @@ class Recovery:
         """Records up to `last_txid` were appended with success."""
         replica = self._replicas[name]
         replica.max_txid = replica.mark = last_txid
-        replica.avoided.clear()
         self._evaluate()
 
     def source_failed(self, name: str, source: str) -> None:
-        """Reading from `source` failed: try another one for this replica; the source keeps its own
+        """Reading from `source` failed: try the others for this replica first; the source keeps its own
         standing."""
         replica = self._replicas[name]
         replica.avoided.add(source)
-        if not self._sources(replica):
+        if all(other.name in replica.avoided for other in self._sources(replica)):
             replica.avoided.clear()
         if self.resolved is None:
             self._replicas[source].unreadable = True
@@ -205,6 +206,7 @@ class Recovery:
     def failed(self, name: str, reason: str) -> None:
         """The replica cannot be reached or used; it is absent until it answers again."""
         replica = self._replicas[name]
+        replica.changes += 1
         replica.kind = None
         replica.reason = reason
         self._evaluate()
@@ -315,6 +317,11 @@ class Recovery:
     def max_txid_of(self, name: str) -> int:
         """The last record that the replica said it holds, or was sent with success; -1 for none."""
         return self._replicas[name].max_txid
+
+    def standing_of(self, name: str) -> tuple[int, int]:
+        """Another value whenever what was read of the replica before may not be in its log any longer."""
+        replica = self._replicas[name]
+        return replica.changes, replica.mark
 
     def reason_of(self, name: str) -> str:
         return self._replicas[name].reason
@@ -451,17 +458,25 @@ class Recovery:
         return Copy(source.name, replica.mark + 1, min(source.mark, target))
 
     def _sources(self, replica: RecoveringReplica) -> list[RecoveringReplica]:
-        """Who can give records behind the replica's mark: recovered ones first, then who holds most."""
+        """Who can give records behind the replica's mark: who did not fail it, then recovered ones, then who
+        holds most."""
         candidates = [
             other
             for other in self._replicas.values()
             if other is not replica
-            and other.name not in replica.avoided
             and other.answered
             and other.mark > replica.mark
             and (self._is_recovered(other) or self._is_present(other.name))
         ]
-        return sorted(candidates, key=lambda other: (not self._is_recovered(other), -other.mark, other.name))
+        return sorted(
+            candidates,
+            key=lambda other: (
+                other.name in replica.avoided,
+                not self._is_recovered(other),
+                -other.mark,
+                other.name,
+            ),
+        )
 
     def _may_be_marked_early(self, replica: RecoveringReplica) -> bool:
         state = self._metadata.replicas.get(replica.name)

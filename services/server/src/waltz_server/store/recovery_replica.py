@@ -49,6 +49,7 @@ class RecoveringReplica:
     compared_with: str | None = None  # whose record the last Compare step asked for
     reason: str = "not heard from yet"
     avoided: set[str] = field(default_factory=set)
+    changes: int = 0  # answers, failures and cuts: what was read of it before one of these may be gone
 
     @property
     def answered(self) -> bool:

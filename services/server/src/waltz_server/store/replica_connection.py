@@ -19,6 +19,7 @@ from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint, RecordHeader, SessionInfo
 from waltz_server.store.api import StoreError, StoreSettings
+from waltz_server.store.copy_turns import CopyTurns
 from waltz_server.store.idle_check import IdleCheck
 from waltz_server.store.waiting import retry_backoff
 
@@ -125,6 +126,8 @@ class ReplicaDirectory:
         self._settings = settings
         self._rng = rng
         self._nodes: dict[str, _Node] = {}
+        self._copies_to: dict[str, CopyTurns] = {}
+        self._copies_from: dict[str, CopyTurns] = {}
         self._closed = False
         self.idle_check = IdleCheck(settings)
 
@@ -176,6 +179,20 @@ class ReplicaDirectory:
             if node.not_before > loop.time():
                 await asyncio.sleep(node.not_before - loop.time())
             return await self._open(node, loop)
+
+    def copies_to(self, connect_string: str) -> CopyTurns:
+        """The turns of those who append copies to the node."""
+        return self._turns(self._copies_to, connect_string)
+
+    def copies_from(self, connect_string: str) -> CopyTurns:
+        """The turns of those who read what they copy from the node."""
+        return self._turns(self._copies_from, connect_string)
+
+    def _turns(self, of: dict[str, CopyTurns], connect_string: str) -> CopyTurns:
+        turns = of.get(connect_string)
+        if turns is None:
+            turns = of[connect_string] = CopyTurns(self._settings.copy_budget_bytes)
+        return turns
 
     async def check_connectivity(self, connect_strings: Iterable[str] | None = None) -> dict[str, bool]:
         """Which of the nodes (all that were ever asked for, without an argument) can be reached now, and

@@ -14,9 +14,8 @@ new attempt; later ones may be passing.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from waltz_cluster.older_copy import FENCE_REACH
 from waltz_protocol.errors import (
@@ -58,6 +57,15 @@ class InDoubtError(Exception):
 
 class CopyGoneError(WaltzProtocolError):
     """The node has less than it said it had: ask it again from the beginning."""
+
+
+class _ReadAhead(NamedTuple):
+    """Records of another replica, and what that was when they were asked for."""
+
+    source: str
+    link: ReplicaLink
+    standing: tuple[int, int]
+    run: RecordRun
 
 
 class SessionOfReplicas(Protocol):
@@ -114,8 +122,8 @@ class ReplicaRecovery:
         self._marked = False
         """The node may have this session written down."""
         self._watch: Callable[[str], None] | None = None
-        self._ahead: tuple[str, RecordRun] | None = None
-        """Read from that source while the records before were appended."""
+        self._ahead: _ReadAhead | None = None
+        """What follows the records that were appended last."""
 
     # ---- phases
 
@@ -283,26 +291,27 @@ class ReplicaRecovery:
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
         """Append the first part of these records; what follows is read meanwhile, for the next such step."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == source and ahead[1].first == first and ahead[1].last <= last:
-            run = ahead[1]
-        else:
-            try:
-                run = await self._read(source, first, last)
-            except WaltzProtocolError as error:
-                self._run.note("cannot copy records", replica=self.name, source=source, reason=str(error))
-                self._recovery.source_failed(self.name, source)
+        if ahead is None or not self._still_holds(ahead, source, first, last):
+            ahead = await self._read(source, first, last)
+            if ahead is None:
                 await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
                 return
+        run = ahead.run
+        copies = self._context.directory.copies_to(self.name)
+        await copies.take(run.size_bytes)
+        if link.closed or not self._still_holds(ahead, source, first, last):
+            copies.give_back(run.size_bytes)
+            return
         done: asyncio.Future[Exception | None] = self._loop.create_future()
 
         def answered(error: Exception | None) -> None:
+            copies.give_back(run.size_bytes)
             if not done.done():
                 done.set_result(error)
 
         submit_run(link, self._session_id, self._partition_id, -1, run, answered)
         if run.last < last:
-            with contextlib.suppress(WaltzProtocolError):  # the next step asks again, and reports it
-                self._ahead = source, await self._read(source, run.last + 1, last)
+            self._ahead = await self._read(source, run.last + 1, last)
         failure = await done
         if isinstance(failure, (RequestTimeoutError, ChannelClosedError)):
             raise InDoubtError(f"append: {failure}") from failure
@@ -310,11 +319,21 @@ class ReplicaRecovery:
             raise failure
         self._recovery.copied(self.name, run.last)
 
-    async def _read(self, source: str, first: int, last: int) -> RecordRun:
-        """Records of another replica, committed or not; at most those of one batch."""
-        link = self._run.link_of(source)
-        if link is None:
-            raise ChannelClosedError("it is not connected")
+    def _still_holds(self, ahead: _ReadAhead, source: str, first: int, last: int) -> bool:
+        """What was read ahead is the beginning of what the step asks for: of the same source, which was not
+        lost, asked anew or cut since."""
+        return (
+            ahead.source == source
+            and ahead.run.first == first
+            and ahead.run.last <= last
+            and ahead.link is self._run.link_of(source)
+            and not ahead.link.closed
+            and ahead.standing == self._recovery.standing_of(source)
+        )
+
+    async def _read(self, source: str, first: int, last: int) -> _ReadAhead | None:
+        """Records of another replica, committed or not; at most those of one batch. None when it failed,
+        which the recovery knows then."""
         settings = self._context.settings
         last = min(last, first + settings.catch_up_batch_records - 1)
         wanted = Wanted(
@@ -325,7 +344,17 @@ class ReplicaRecovery:
             settings.catch_up_batch_bytes,
             unresolved=True,
         )
-        return await read_records(link, wanted, self._context.list_request_size)
+        link, standing = self._run.link_of(source), self._recovery.standing_of(source)
+        try:
+            if link is None:
+                raise ChannelClosedError("it is not connected")
+            async with self._context.directory.copies_from(source).turn(wanted.max_bytes):
+                run = await read_records(link, wanted, self._context.list_request_size)
+        except WaltzProtocolError as error:
+            self._run.note("cannot copy records", replica=self.name, source=source, reason=str(error))
+            self._recovery.source_failed(self.name, source)
+            return None
+        return _ReadAhead(source, link, standing, run)
 
     def enter(self, resolved: int) -> None:
         """ZooKeeper lists the replica: it takes part from now on (called by the session run)."""
@@ -340,6 +369,8 @@ class ReplicaRecovery:
             max_frames=settings.max_in_flight_frames,
             max_bytes=settings.max_in_flight_bytes,
             slow_seconds=settings.request_timeout_seconds / 4,
+            copies=self._context.directory.copies_to(self.name),
+            reads=self._context.directory.copies_from(self.name),
         )
         self.become_voting(replica)
         self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)

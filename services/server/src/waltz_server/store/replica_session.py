@@ -17,6 +17,7 @@ from typing import Protocol
 
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import StoreSettings
+from waltz_server.store.copy_turns import CopyTurns
 from waltz_server.store.frames import Frame, FrameQueue
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaLink
@@ -77,11 +78,22 @@ class ReplicaSession:
     """Sends frames to one replica and counts what is unanswered. Owner: the store session, on the loop."""
 
     def __init__(
-        self, name: str, link: ReplicaLink, *, max_frames: int, max_bytes: int, slow_seconds: float
+        self,
+        name: str,
+        link: ReplicaLink,
+        *,
+        max_frames: int,
+        max_bytes: int,
+        slow_seconds: float,
+        copies: CopyTurns,
+        reads: CopyTurns,
     ) -> None:
-        """`slow_seconds`: an answer slower than this halves the number of frames in flight."""
+        """`slow_seconds`: an answer slower than this halves the number of frames in flight. `copies` and
+        `reads`: the turns of copies to the node, and of those from it."""
         self.name = name
         self.link = link
+        self.reads = reads
+        self._copies = copies
         self.next_seq = 0
         self.mode = ReplicaMode.CATCHING_UP
         """Changed by the transitions below only."""
@@ -198,7 +210,9 @@ class ReplicaSession:
                 continue
             while len(unanswered) >= _COPIES_IN_FLIGHT:
                 await unanswered.popleft()
+            await self._copies.take(run.size_bytes)
             if not session.votes.has_voice(self.name):
+                self._copies.give_back(run.size_bytes)
                 return  # it ended meanwhile
             session.votes.sent(self.name, first, run.last)
             done: asyncio.Future[None] = self._loop.create_future()
@@ -242,8 +256,10 @@ class ReplicaSession:
     ) -> None:
         self.in_flight -= 1
         self.in_flight_bytes -= size_bytes
-        if done is not None and not done.done():
-            done.set_result(None)
+        if done is not None:
+            self._copies.give_back(size_bytes)
+            if not done.done():
+                done.set_result(None)
         if self.ended:
             return
         if error is not None:

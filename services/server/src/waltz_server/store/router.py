@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import NamedTuple
 
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import ReadFailedError
+from waltz_server.store.copy_turns import CopyTurns
 from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.record_reads import Wanted, read_records
 from waltz_server.store.record_run import RecordRun
@@ -29,6 +31,11 @@ class Source(NamedTuple):
 
     link: ReplicaLink
     last: int
+    turns: CopyTurns | None = None
+    """Of those who read for a copy."""
+
+    def turn(self, size_bytes: int) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self.turns is None else self.turns.turn(size_bytes)
 
 
 class _Route:
@@ -83,18 +90,19 @@ class Router:
         reasons: list[str] = []
         loop = asyncio.get_running_loop()
         for name in self.order(list(sources)):
-            began = loop.time()
-            link, held = sources[name]
+            source = sources[name]
             wanted = Wanted(
                 self._session_id,
                 self._partition_id,
                 first,
-                min(first + max_count - 1, held),
+                min(first + max_count - 1, source.last),
                 max_bytes,
                 committed,
             )
             try:
-                run = await read_records(link, wanted, self._size)
+                async with source.turn(max_bytes):
+                    began = loop.time()
+                    run = await read_records(source.link, wanted, self._size)
             except WaltzProtocolError as error:
                 self.slow_down(name)
                 reasons.append(f"{name}: {error}")

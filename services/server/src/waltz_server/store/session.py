@@ -214,8 +214,11 @@ class StoreSession:
 
     async def read_for_copy(self, first: int, last: int, *, exclude: str) -> RecordRun | None:
         """Committed records for a replica that catches up; None when nobody can give them just now."""
-        sources = self._readable(first)
-        sources.pop(exclude, None)
+        sources = {
+            name: source._replace(turns=self.replicas[name].reads)
+            for name, source in self._readable(first).items()
+            if name != exclude
+        }
         committed = self.committed
         count, most_bytes = min(last, committed) - first + 1, self.settings.catch_up_batch_bytes
         if count <= 0:

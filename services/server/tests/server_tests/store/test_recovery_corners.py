@@ -3,6 +3,8 @@ too early."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
@@ -10,7 +12,7 @@ from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_replica import Kind, classify
-from waltz_server.store.recovery_steps import Compare, Condition, Refuse, Truncate, Wait
+from waltz_server.store.recovery_steps import Compare, Condition, Copy, Refuse, Truncate, Wait
 
 SESSION = 6
 OLD = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
@@ -148,6 +150,34 @@ def test_another_source_is_taken_while_there_is_one() -> None:
     recovery.source_failed("C", "A")
     step = recovery.next_step("C")
     assert getattr(step, "source", None) == "B"
+
+
+def test_a_source_that_failed_while_records_before_were_appended_is_not_asked_next() -> None:
+    """It would cost the same time limit again; it is asked when there is nobody else."""
+    nodes = {"A": member(4), "B": member(4), "C": member(1)}
+    recovery = answered(nodes, "ABC", steps=False)
+    recovery.compared("C", equal=True)
+    recovery.source_failed("C", "A")
+    recovery.copied("C", 2)
+    assert recovery.next_step("C") == Copy("B", 3, 4)
+    recovery.failed("B", "gone")
+    assert recovery.next_step("C") == Copy("A", 3, 4)
+
+
+def test_the_standing_of_a_source_changes_with_its_answers_failures_and_cuts() -> None:
+    nodes = {"A": member(4), "B": member(4), "C": member(4)}
+    recovery = answered(nodes, "ABC", steps=False)
+    seen = [recovery.standing_of("A")]
+    changes: list[Callable[[], None]] = [
+        lambda: recovery.truncated("A", 3),
+        lambda: recovery.copied("A", 4),
+        lambda: recovery.failed("A", "gone"),
+        lambda: answer(recovery, nodes, "A"),
+    ]
+    for change in changes:
+        change()
+        seen.append(recovery.standing_of("A"))
+    assert len(set(seen)) == len(seen)
 
 
 def test_a_listed_reference_keeps_its_mark_when_it_cannot_be_read() -> None:

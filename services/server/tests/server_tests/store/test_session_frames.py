@@ -12,6 +12,7 @@ from server_tests.store.fakes import FakeLink, FakeNode, entries, practised_size
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ChannelClosedError, RequestFailedError
 from waltz_server.store.api import AppendEntry, StoreSettings
+from waltz_server.store.copy_turns import CopyTurns
 from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.session import MAX_FRAME_RECORDS, StoreSession
 
@@ -64,7 +65,15 @@ class Bench:
             self.enter(name)
 
     def enter(self, name: str) -> None:
-        replica = ReplicaSession(name, self.links[name], max_frames=32, max_bytes=1 << 20, slow_seconds=1.0)
+        replica = ReplicaSession(
+            name,
+            self.links[name],
+            max_frames=32,
+            max_bytes=1 << 20,
+            slow_seconds=1.0,
+            copies=CopyTurns(1 << 20),
+            reads=CopyTurns(1 << 20),
+        )
         self.session.enter(replica, -1)
 
     def replica(self, name: str) -> ReplicaSession:

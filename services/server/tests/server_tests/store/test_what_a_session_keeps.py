@@ -153,13 +153,14 @@ def test_a_record_larger_than_a_frame_makes_a_frame_of_its_own() -> None:
 
 async def test_records_of_a_node_are_believed_only_whole_and_in_their_places() -> None:
     records = node_with_records("a:1", 4).log
-    assert check_records(records, 0) is None
-    assert check_records([], 0) == "it has no record 0"
-    assert check_records(records[1:], 0) == "it answered with record 1 instead of 0"
-    assert check_records([records[0], records[2]], 0) == "it answered with record 2 instead of 1"
-    assert check_records([records[1], records[1]], 1) == "it answered with record 1 instead of 2"
+    assert check_records(records, 0, 0) is None
+    assert check_records([], 0, 0) == "it has no record 0"
+    assert check_records(records[1:], 0, 0) == "it answered with record 1 instead of 0"
+    assert check_records([records[0], records[2]], 0, 0) == "it answered with record 2 instead of 1"
+    assert check_records([records[1], records[1]], 1, 0) == "it answered with record 1 instead of 2"
+    assert check_records(records, 0, 3) == "its record 0 is one of partition 0"
     damaged = records[2][:-6] + bytes([records[2][-6] ^ 1]) + records[2][-5:]
-    assert check_records([records[1], damaged], 1) == "the data of record 2 does not match its checksum"
+    assert check_records([records[1], damaged], 1, 0) == "the data of record 2 does not match its checksum"
 
 
 def test_a_record_made_under_an_earlier_id_is_not_kept() -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
-from waltz_protocol.errors import ProtocolError, RecordChecksumError
+from waltz_protocol.errors import ProtocolError, RecordChecksumError, RecordPartitionError
 from waltz_protocol.frames.blocks import STORED_HEAD_BYTES, cut_stored
 from waltz_protocol.frames.storage import (
     APPEND_HEAD_BYTES,
@@ -242,7 +242,8 @@ def parse_append_in_steps(
 def _parse_stored_append(
     channel: ReplyChannel, body: memoryview, now_seconds: float
 ) -> Generator[int, None, Request]:
-    """The records are in disk form; each is checked as a whole, and one that is changed is a `problem`."""
+    """The records are in disk form; each is checked as a whole, and one that is changed, or of another
+    partition, is a `problem`."""
     try:
         kind, session_id, seq_num, partition_id, committed, first, count = unpack_stored_append_head(body)
     except struct.error:
@@ -261,6 +262,9 @@ def _parse_stored_append(
             found = cut_stored(data, begins, partition_id, next_txid, next_txid + taken - 1, taken)
         except RecordChecksumError as error:
             request.problem, request.damaged = f"{error}: nothing of the append is stored", True
+            return request
+        except RecordPartitionError as error:  # whole, as a reader of version 0 may have given it: no damage
+            request.problem = f"{error}: nothing of the append is stored"
             return request
         for start, end in pairwise(found):  # the data's own checksum, by which version 0 is read
             if zlib.crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(
