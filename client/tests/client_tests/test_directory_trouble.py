@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -31,6 +32,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.directory import Directory, DirectoryParts, encode_directory
 from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.messages.directory import DirectoryPart
 from waltz_protocol.types import Endpoint
 from waltz_server.settings import ServerSettings
 from waltz_testkit.loopback_server import LoopbackServer
@@ -119,7 +121,8 @@ def test_one_wrong_descriptor_does_not_make_the_directory_useless(wrong: Endpoin
     parts = DirectoryParts()
     found: Directory | None = None
     for frame in frames:
-        found = parts.add(CLIENT.decode(memoryview(frame)[FRAME_HEADER_SIZE:], 5))
+        part = CLIENT.decode(memoryview(frame)[FRAME_HEADER_SIZE:], 5)
+        found = parts.add(cast("DirectoryPart", part))
     assert found is not None
     assert found.servers == good
 

@@ -1,4 +1,4 @@
-"""A client id from a server that is not the one that is watched: on a connection of its own, which ends after."""
+"""A client id from a server that is not the watched one: on a connection of its own, which ends then."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ until one satisfies it: one that reaches ZooKeeper and whose directory is not ol
 Invariants (safety E2, with several sources)
 * Only directories of one cluster key are followed: the one that was given, else the first that is seen.
 * A directory with a smaller version than the followed one is not followed, unless `OLDER_ROUNDS` whole rounds
-  in a row have shown none that is as new (ZooKeeper was restored from a copy); and a generation that is smaller than
-  one seen before is never followed, whatever its directory (`partitions.Partitions.follow`).
+  in a row have shown none that is as new (ZooKeeper was restored from a copy); and a generation that is
+  smaller than one seen before is never followed, whatever its directory (`partitions.Partitions.follow`).
 """
 
 from __future__ import annotations
