@@ -325,7 +325,11 @@ has any such key, and `server.ssl` otherwise, which is what 0.13.2 does, althoug
 
 ```yaml
 servers: [server-1.example:55180, server-2.example:55180]
+client.clusterKey: 3d0f6c9e-7a51-4c2b-9a53-0c1e5f2b7d84
 ```
+
+Give the key (`waltz zk show-cluster-key`) wherever several processes belong together: an address can pass to
+another cluster, and without the key each process follows the cluster of the server that answers it first.
 
 A few are enough, for the others are found, and so are servers that come later. At least one of them must be
 of this release; servers of 0.13.2 know no directory ([ADR 39](adr/0039-servers-in-place-of-zookeeper.md)).

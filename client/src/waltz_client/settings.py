@@ -19,8 +19,8 @@ from waltz_cluster.config.files import flatten
 from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.directory import FIRST_VERSION as DIRECTORY_VERSION
-from waltz_protocol.directory import PART_BYTES
 from waltz_protocol.frames.append import MAX_LOCKS
+from waltz_protocol.messages.fields import PART_BYTES
 from waltz_protocol.types import Endpoint
 
 __all__ = ["ClientSettings", "ConfigError"]

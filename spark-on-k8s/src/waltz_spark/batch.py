@@ -52,8 +52,10 @@ class WaltzBatchReader(DataSourceReader):
         """One task per range. Where the log ends is settled here, once for the query."""
         options = self._options
         ranges = self._selection.ranges(plan(options))
+        with lease(options.client) as connection:
+            key = connection.identity.key
         return [
-            RangePartition(one)
+            RangePartition(one, key)
             for one in cut(ranges, options.min_partitions, options.max_transactions_per_partition)
         ]
 

@@ -1,9 +1,9 @@
 """Connections of Spark's Python processes: one client on an event loop in a thread of its own, kept between
 uses.
 
-Spark's worker processes run many short tasks one after another. Opening a client takes a ZooKeeper session, a
-client id and a mount, so a worker keeps the one it has and closes it when nobody has used it for a while.
-Users of the same settings share it.
+Spark's worker processes run many short tasks one after another. Opening a client takes a connection to
+ZooKeeper or to a server, a client id and a mount, so a worker keeps the one it has and closes it when nobody
+has used it for a while. Users of the same settings share it.
 """
 
 from __future__ import annotations
@@ -170,6 +170,15 @@ def lease(keys: ClientKeys) -> Iterator[Connection]:
         yield connection
     finally:
         give_back(connection)
+
+
+def pinned(keys: ClientKeys) -> ClientKeys:
+    """The same settings with the key of the cluster that this process, the driver, follows. An address of
+    `servers` can have passed to another cluster: without the key, tasks could read and write that one."""
+    if not keys.leaves_cluster_open:
+        return keys
+    with lease(keys) as connection:
+        return keys.of_cluster(connection.identity.key)
 
 
 def take(keys: ClientKeys) -> Connection:

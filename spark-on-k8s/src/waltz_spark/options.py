@@ -52,6 +52,9 @@ class Option:
     since: tuple[int, int] = OLDEST_SPARK
 
 
+_CLUSTER_KEY = "client.clusterKey"
+
+
 class ClientKeys:
     """The client's keys as given, checked. Pickles, compares and hashes; never shows a secret."""
 
@@ -64,6 +67,15 @@ class ClientKeys:
         """For this process: `sparkfiles:` names are looked up among the files that Spark brought here."""
         flat: dict[str, object] = {key: _local_path(key, value) for key, value in self._flat.items()}
         return ClientSettings.load(flat)
+
+    @property
+    def leaves_cluster_open(self) -> bool:
+        """Whether the first server of the list that answers decides which cluster a process follows."""
+        return "servers" in self._flat and _CLUSTER_KEY not in self._flat
+
+    def of_cluster(self, key: str) -> ClientKeys:
+        """The same, for this cluster alone: all processes of a job follow the one that its driver follows."""
+        return ClientKeys({**self._flat, _CLUSTER_KEY: key}) if self.leaves_cluster_open else self
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ClientKeys) and other._flat == self._flat

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class RangePartition(InputPartition):
-    """One task: a range of one partition of the log."""
+    """One task: a range of one partition of the log, and the key of the cluster that the driver follows (the
+    reader that tasks get was pickled before that was known)."""
 
-    def __init__(self, planned: Range) -> None:
+    def __init__(self, planned: Range, cluster_key: str) -> None:
         super().__init__(planned)
         self.range = planned
+        self.cluster_key = cluster_key
 
 
 def read_range(
@@ -41,6 +44,7 @@ def read_range(
     if not isinstance(partition, RangePartition):
         return
     schema = arrow_schema(options.deserializer)
+    options = replace(options, client=options.client.of_cluster(partition.cluster_key))
     with in_one_line():
         for batch in range_batches(options, selection, partition.range):
             yield arrow_batch(batch, schema)

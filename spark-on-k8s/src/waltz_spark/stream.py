@@ -185,7 +185,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.min_partitions,
             options.max_transactions_per_partition,
         )
-        return [RangePartition(one) for one in ranges]
+        return [RangePartition(one, last.cluster) for one in ranges]
 
     def commit(self, end: Mapping[str, object]) -> None:
         """The checkpoint has it. The log keeps everything, so there is nothing to release."""

@@ -28,7 +28,8 @@ DIRECTORY_MUTANTS = (
         edits=(
             Edit(
                 f"{_CLIENT}/directory/discovery.py",
-                "            if self._judged_well:\n                self._backoff.reset()\n",
+                "            if self._judged_well and loop.time() - started >= HEALTHY_SECONDS:\n"
+                "                self._backoff.reset()\n",
                 "            if self._judged_well:\n                return\n",
             ),
         ),

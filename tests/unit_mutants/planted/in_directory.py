@@ -21,8 +21,8 @@ DIRECTORY_BUGS = (
         "one_round_is_enough_to_go_back",
         "E2",
         "sources.py",
-        "        if newest is directory and self.rounds >= OLDER_ROUNDS:\n",
-        "        if newest is directory:\n",
+        "            if as_new and self._rounds_without >= OLDER_ROUNDS:\n",
+        "            if as_new:\n",
         "As before, at the first server that is behind.",
     ),
     _client(
@@ -45,8 +45,8 @@ DIRECTORY_BUGS = (
         "a_frozen_server_is_watched",
         "E2",
         "discovery.py",
-        "                if judgement is Judgement.FOLLOW and session.heard:\n",
-        "                if judgement is Judgement.FOLLOW:\n",
+        "                if not session.heard:\n",
+        "                if judgement is None:\n",
         "A server that is frozen or cut off pushes no change, and the client waits for one for a minute.",
     ),
     _server(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import yaml
@@ -55,9 +56,10 @@ def test_one_file_serves_clients_and_tools(tmp_path: Path, tls: bool) -> None:
 def test_a_file_for_applications_names_servers_and_not_zookeeper(tmp_path: Path, tls: bool) -> None:
     path = tmp_path / "application.yaml"
     client = {"client.connectTimeout": 5, "zookeeper.acl": "creator"}
-    configs.write_config(path, configs.application_keys([1, 2], client, tls), {})
+    configs.write_config(path, configs.application_keys([1, 2], client, tls, str(UUID(int=5))), {})
     settings = ClientSettings.load(path)
     assert [str(server) for server in settings.servers] == ["127.0.0.1:1", "127.0.0.1:2"]
+    assert settings.cluster_key == UUID(int=5)
     assert settings.connect_timeout_ms == 5
     assert settings.tls_settings("client.ssl").enabled is tls
 

@@ -14,6 +14,7 @@ from waltz_cluster.errors import (
     ConnectionLostError,
     IdsExhaustedError,
     NoNodeError,
+    SerializationError,
     VersionConflictError,
 )
 from waltz_cluster.serializers import MAX_ID, Counter
@@ -31,9 +32,9 @@ async def take_id(
 async def take_ids(
     store: ZooKeeperStore, path: str, rng: random.Random, count: int, *, timeout_seconds: float = 30.0
 ) -> range:
-    """The next `count` ids, or as many as the counter has left, in one write; IdsExhaustedError at the end of
-    the counter, ConnectionLostError when ZooKeeper stays away for `timeout_seconds`. Cancellation may burn
-    them."""
+    """The next `count` ids, or as many as the counter has left, in one write. IdsExhaustedError at the end of
+    the counter, SerializationError when it is below 0, ConnectionLostError when ZooKeeper stays away for
+    `timeout_seconds`. Cancellation may burn them."""
     backoff = Backoff(0.005, 0.5, rng, spread=AROUND)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
@@ -41,6 +42,8 @@ async def take_ids(
         try:
             data, stat = await store.get(path)
             before = Counter.from_bytes(data).value
+            if before < 0:  # no release writes that, and ids up to 0 mean "none"
+                raise SerializationError(f"{path}: the counter is {before}")
             taken = min(before + count, MAX_ID)
             if taken <= before:
                 raise IdsExhaustedError(f"{path}: all {MAX_ID} ids have been given out")

@@ -15,12 +15,10 @@ from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages.directory import DirectoryPart
-from waltz_protocol.messages.fields import ServerEntry
+from waltz_protocol.messages.fields import PART_BYTES, ServerEntry
 from waltz_protocol.types import Endpoint, Generation, PartitionId, ReqId
 
 FIRST_VERSION = DirectoryPart.SINCE
-PART_BYTES = 16 * 1024
-"""Of the servers in one frame; the whole frame is a little larger."""
 MAX_PARTS = 1024
 MAX_SERVERS = 10_000
 EVERYBODY = ReqId(-1, -1, -1, -1)
@@ -49,7 +47,8 @@ class Directory:
 
 
 def encode_directory(directory: Directory, version: int = FIRST_VERSION) -> tuple[bytes, ...]:
-    """The frames of a directory, at least one."""
+    """The frames of a directory, at least one. Servers that are no valid entry are left out: whoever receives
+    one refuses the whole directory (`not_listed`)."""
     parts = list(_parts(directory.servers))
     flags = 0 if directory.in_contact else OUT_OF_CONTACT
     return tuple(
@@ -71,11 +70,18 @@ def encode_directory(directory: Directory, version: int = FIRST_VERSION) -> tupl
     )
 
 
+def not_listed(servers: Placement) -> tuple[Endpoint, ...]:
+    """Servers that `encode_directory` leaves out: nobody can connect to such an address."""
+    return tuple(endpoint for endpoint in servers if not endpoint.valid)
+
+
 def _parts(servers: Placement) -> Iterator[tuple[ServerEntry, ...]]:
     """The servers in portions of `PART_BYTES`; one with many partitions is in several of them."""
     part: list[ServerEntry] = []
     left = PART_BYTES
     for endpoint, owned in servers.items():
+        if not endpoint.valid:
+            continue
         head = _ENTRY_BYTES + len(endpoint.host.encode("utf-8", "replace"))
         waiting = [(int(partition_id), int(generation)) for partition_id, generation in owned.items()]
         while True:
@@ -138,9 +144,10 @@ class DirectoryParts:
         self._servers, self._placed = {}, set()
 
     def _take(self, entry: ServerEntry, num_partitions: int) -> None:
-        if not entry.host or not 0 < entry.port < 65536:
+        endpoint = Endpoint(entry.host, entry.port)
+        if not endpoint.valid:
             raise ProtocolError(f"a directory with a server at {entry.host!r}:{entry.port}")
-        owned = self._servers.setdefault(Endpoint(entry.host, entry.port), {})
+        owned = self._servers.setdefault(endpoint, {})
         if len(self._servers) > MAX_SERVERS:
             raise ProtocolError(f"a directory of more than {MAX_SERVERS} servers")
         for partition_id, generation in entry.partitions:

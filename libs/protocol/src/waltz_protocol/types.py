@@ -76,6 +76,9 @@ class ShownCertificate(NamedTuple):
     not_after: float
 
 
+MAX_HOST_CHARACTERS = 255
+
+
 class Endpoint(NamedTuple):
     """A TCP address. `str()` gives the "host:port" form used in ZooKeeper and in configuration."""
 
@@ -84,6 +87,12 @@ class Endpoint(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def valid(self) -> bool:
+        """Whether it can be an address at all: what a directory carries and what is connected to."""
+        host = self.host
+        return 0 < self.port < 65536 and 0 < len(host) <= MAX_HOST_CHARACTERS and host.isprintable()
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -460,6 +460,9 @@ async def test_connect_errors_are_one_line_with_the_address(unused_port: int) ->
         await connect(Endpoint(HOST, unused_port), settings(), Recorder(), None)
     with pytest.raises(ConnectError, match="not a port"):
         await connect(Endpoint(HOST, 70_000), settings(), Recorder(), None)
+    for host in ("a\0b", "", "a" * 256):
+        with pytest.raises(ConnectError, match="that is no host name"):
+            await connect(Endpoint(host, 1), settings(), Recorder(), None)
     with pytest.raises(ConnectError, match="host name is not known"):
         await connect(Endpoint("no-such-host.invalid", 1), settings(), Recorder(), None)
     async with raw_server() as (port, peers):

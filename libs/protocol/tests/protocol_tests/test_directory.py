@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.directory import PART_BYTES, Directory, DirectoryParts, encode_directory
+from waltz_protocol.directory import Directory, DirectoryParts, encode_directory, not_listed
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.messages.directory import DirectoryPart
-from waltz_protocol.messages.fields import ServerEntry
+from waltz_protocol.messages.fields import PART_BYTES, ServerEntry
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 KEY = UUID(int=7)
-HOSTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+HOSTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(str.isprintable)
 
 
 @st.composite
@@ -97,6 +97,8 @@ def _part(**changes: object) -> DirectoryPart:
         [_part(parts=3), _part(parts=3, part=2, servers=())],
         [_part(servers=(ServerEntry("", 1, ()),))],
         [_part(servers=(ServerEntry("a", 0, ()),))],
+        [_part(servers=(ServerEntry("a\0b", 1, ()),))],
+        [_part(servers=(ServerEntry("a" * 256, 1, ()),))],
         [_part(servers=(ServerEntry("a", 65536, ()),))],
         [_part(servers=(ServerEntry("a", 1, ((4, 0),)),))],
         [_part(servers=(ServerEntry("a", 1, ((-1, 0),)),))],
@@ -116,3 +118,26 @@ def test_a_count_beyond_the_bytes_is_refused_before_anything_is_made(count: str)
     body = frame[FRAME_HEADER_SIZE:-4] + bytes.fromhex(count)
     with pytest.raises(ProtocolError):
         CLIENT.decode(body, 5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [Endpoint("", 1), Endpoint("a\0b", 1), Endpoint("b", 0), Endpoint("b", 70000)]
+)
+def test_one_wrong_descriptor_does_not_make_the_directory_useless(wrong: Endpoint) -> None:
+    good = {Endpoint("a", 1): {PartitionId(0): Generation(3)}}
+    directory = Directory(5, "c", KEY, 4, {**good, wrong: {PartitionId(1): Generation(1)}})
+    assert not_listed(directory.servers) == (wrong,)
+    assert received(sent(directory)) == dataclasses.replace(directory, servers=good)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ServerEntry("a", 1, tuple((number, 0) for number in range(PART_BYTES // 8))),
+        ServerEntry("a" * PART_BYTES, 1, ()),
+    ],
+)
+def test_a_part_with_more_than_its_bytes_is_refused_before_anything_is_made(entry: ServerEntry) -> None:
+    frame = CLIENT.encode(_part(servers=(entry,)), 5)
+    with pytest.raises(ProtocolError, match="bytes of servers, more than 16384"):
+        CLIENT.decode(memoryview(frame)[FRAME_HEADER_SIZE:], 5)

@@ -23,9 +23,9 @@ import structlog
 from waltz_cluster.errors import ClusterError
 from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.directory import FIRST_VERSION, Directory, encode_directory
+from waltz_protocol.directory import FIRST_VERSION, Directory, encode_directory, not_listed
 from waltz_protocol.messages.directory import ClientIdRequest, ClientIdResponse, DirectoryRequest
-from waltz_protocol.types import ReqId
+from waltz_protocol.types import Endpoint, ReqId
 from waltz_server.partition.client import Client
 
 log = structlog.get_logger(__name__)
@@ -37,6 +37,8 @@ PUSH_UNITS = 30
 """Of work (see `aio.turns`) to send a directory to one client, and one more for each half KiB."""
 MAX_IDS_AT_ONCE = 1000
 """Taken from ZooKeeper's counter in one write, for all who have asked meanwhile."""
+MAX_REPORTED = 10
+"""Servers that a log line names."""
 MAX_ASKING = 10_000
 """Connections that wait for an id."""
 ID_SECONDS = 5.0
@@ -66,6 +68,7 @@ class DirectoryDesk:
         self._take_ids = take_ids
         self._directory: Directory | None = None
         self._frames: tuple[bytes, ...] = ()
+        self._left_out: tuple[Endpoint, ...] = ()
         self._units = PUSH_UNITS
         self._watchers: dict[WatchingClient, None] = {}
         self._owed: dict[WatchingClient, None] = {}
@@ -105,11 +108,21 @@ class DirectoryDesk:
         if directory is None:
             return
         self._published_at = asyncio.get_running_loop().time()
+        self._report(not_listed(directory.servers))
         self._frames = encode_directory(directory, FIRST_VERSION)
         self._units = PUSH_UNITS + (sum(map(len, self._frames)) >> 9)
         self.encoded += 1
         self._owed.update((client, None) for client in self._watchers if client not in self._behind)
         self._get_in_line()
+
+    def _report(self, left_out: tuple[Endpoint, ...]) -> None:
+        """A line when there are other servers than before that no directory can name."""
+        if left_out and left_out != self._left_out:
+            log.warning(
+                "servers with an advertised address that nobody can connect to are left out of the directory",
+                servers=[f"{endpoint.host!r}:{endpoint.port}" for endpoint in left_out[:MAX_REPORTED]],
+            )
+        self._left_out = left_out
 
     def dismiss(self) -> None:
         """The server leaves: who watches asks another one now, and holds up nobody."""
@@ -196,16 +209,18 @@ class DirectoryDesk:
             asking = list(self._asking)[:MAX_IDS_AT_ONCE]
             if not asking:
                 continue
-            ids, problem = range(0), ""
+            ids, problem, failed = range(0), "", False
             try:
-                ids = await self._take_ids(len(asking), ID_SECONDS)
-            except ClusterError as error:
-                problem = str(error)
+                async with asyncio.timeout(ID_SECONDS):  # a frozen ZooKeeper answers later, or not at all
+                    ids = await self._take_ids(len(asking), ID_SECONDS)
+            except (ClusterError, TimeoutError) as error:
+                failed, problem = True, str(error) or f"it did not answer within {ID_SECONDS:g} s"
                 log.warning("no client ids could be taken", clients=len(asking), reason=problem)
+                asking = list(self._asking)  # who asked meanwhile has waited for the same
             given = iter(ids)
             for client in asking:
                 client_id = next(given, None)
-                if client_id is None and not problem:
+                if client_id is None and not failed:
                     break  # the counter had fewer left; the next round says so
                 req_id = self._asking.pop(client, None)
                 if req_id is None:

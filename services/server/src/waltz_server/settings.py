@@ -39,7 +39,7 @@ class ServerSettings(ZooKeeperSettings):
     """HTTP port; none = no HTTP."""
     bind_host: str | None = Field(default=None, alias="server.bind.host")
     """Address both ports listen on; default: what the machine's own host name resolves to, as 0.13.2."""
-    advertised_host: str | None = Field(default=None, alias="server.advertised.host")
+    advertised_host: str | None = Field(default=None, alias="server.advertised.host", min_length=1)
     """Host name that clients get; default: the canonical name of the bound address, or `server.bind.host`.
     `{dashed-address}` in it is replaced by this machine's own address, such as 10-1-2-3, `{address}` for
     10.1.2.3."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -57,6 +57,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
     """Of `df.write.format("waltz")`. OptionError, one line, for a mistake in options or columns."""
     options = WriteOptions.load(given, WRITE)
     _check(schema, overwrite)
+    options = _pinned(options)
     query = options.write_id or f"write-{uuid.uuid4()}"
     return BatchWriter(options, query, _batch_start(options, query))
 
@@ -65,7 +66,15 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
     """Of `df.writeStream.format("waltz")`; errors as of `batch_writer`, and StateError."""
     options = WriteOptions.load(given, STREAM_WRITE)
     _check(schema, overwrite)
+    options = _pinned(options)
     return StreamWriter(options, _stream_starts(options))
+
+
+def _pinned(options: WriteOptions) -> WriteOptions:
+    """For the tasks: the cluster that this process, the driver, follows."""
+    from waltz_spark.connection import pinned
+
+    return replace(options, client=pinned(options.client))
 
 
 def _check(schema: StructType, overwrite: bool) -> None:

@@ -199,6 +199,7 @@ class LocalCluster:
             # A seeded cluster is only looked at: lost or foreign ZooKeeper data is refused before anything
             # else starts.
             self.state.cluster_key = await admin.create(self.state.partitions, self.state.cluster_key)
+            self._render_application()  # with the key
             if not self.state.seeded:
                 self.directory.save(self.state)
                 for role in self.storage_roles:
@@ -414,11 +415,15 @@ class LocalCluster:
         for role in self.server_roles:
             self._write(role, "server", configs.server_keys(common, state.ports[role], state.tls))
         self._write("client", "client", configs.client_keys(common, state.tls))
+        self._render_application()
+
+    def _render_application(self) -> None:
+        state = self.state
         ports = [state.ports[role]["server"] for role in self.server_roles]
         self._write(
             "application",
             "application",
-            configs.application_keys(ports, self._overrides.get("client", {}), state.tls),
+            configs.application_keys(ports, self._overrides.get("client", {}), state.tls, state.cluster_key),
         )
 
     def _write(self, role: str, kind: str, keys: dict[str, object]) -> None:

@@ -64,11 +64,15 @@ def client_keys(common: Mapping[str, object], tls: bool) -> dict[str, object]:
     return {**common, **tls_keys("client.ssl", tls, connects=True), **tls_keys("ssl", tls, connects=True)}
 
 
-def application_keys(ports: Sequence[int], client: Mapping[str, object], tls: bool) -> dict[str, object]:
+def application_keys(
+    ports: Sequence[int], client: Mapping[str, object], tls: bool, cluster_key: str | None
+) -> dict[str, object]:
     """Configuration of an application that finds the servers without ZooKeeper. `client`: keys of the file
-    for clients; those of the client library are kept."""
+    for clients; those of the client library are kept. `cluster_key`: once it is known, so that no application
+    follows another cluster that has got the port of a server."""
     return {
         "servers": [f"{LOOPBACK}:{port}" for port in ports],
+        "client.clusterKey": cluster_key,
         **tls_keys("client.ssl", tls, connects=True),
         **{key: value for key, value in client.items() if key.startswith("client.")},
     }

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from waltz_client._internal.directory.ids import ask, ask_another
 from waltz_client._internal.directory.session import DirectorySession
 from waltz_client._internal.directory.sources import Judgement, Sources
-from waltz_client._internal.link import LinkSettings
+from waltz_client._internal.link import HEALTHY_SECONDS, LinkSettings
 from waltz_client.errors import ConnectError
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.backoff import Backoff, Random
@@ -38,6 +40,8 @@ PING_SECONDS = 4.0
 no change, and nothing else shows it for a minute."""
 ID_SECONDS = 7.0
 """For an answer to a request for a client id: longer than a server waits for ZooKeeper."""
+ID_PAUSE_SECONDS = (0.1, 2.0)
+"""Between two requests for a client id; the pauses grow."""
 
 Endpoints = dict[Endpoint, dict[PartitionId, Generation]]
 Listener = Callable[[Endpoints], None]
@@ -75,6 +79,7 @@ class DirectoryDiscovery:
         self._listeners: list[Listener] = []
         self._reported: dict[Endpoint, str] = {}
         self._session: DirectorySession | None = None
+        self._watched: Endpoint | None = None
         self._judgement: Judgement | None = None
         """Of the newest directory of the present session."""
         self._judged_well = False
@@ -135,33 +140,36 @@ class DirectoryDiscovery:
         """An id no client ever had, from the server that is watched, or else from another one; ConnectError
         with the reasons when there is none within the time that entering may take."""
         reasons: dict[str, None] = {}
+        pauses = Backoff(*ID_PAUSE_SECONDS, self._random)
         try:
             async with asyncio.timeout(self._entry_seconds + ID_SECONDS):
                 while True:
-                    session = self._session
-                    if session is None or session.closed.is_set():
-                        self._progress.clear()
-                        await self._progress.wait()
-                        continue
-                    reason = await self._ask_for_id(session)
-                    if isinstance(reason, int):
-                        return reason
-                    reasons[reason] = None
-                    session.close(reason)
-                    await session.closed.wait()
+                    for server in (None, *self._not_watched()):
+                        answer = await self._ask_for_id(server)
+                        if isinstance(answer, int):
+                            return answer
+                        reasons[answer] = None
+                        await asyncio.sleep(pauses.next_seconds())
         except TimeoutError:
             said = "; ".join((*reasons, self._sources.reasons()))
             raise ConnectError(f"no server gave this client an id: {said}") from None
 
-    async def _ask_for_id(self, session: DirectorySession) -> int | str:
-        try:
-            async with asyncio.timeout(ID_SECONDS):
-                response = await session.new_client_id()
-        except TimeoutError:
-            return f"a server gave no client id within {ID_SECONDS:g} s"
-        if response is None:
-            return f"the connection ended before there was a client id: {session.close_reason}"
-        return response.client_id if response.client_id > 0 else response.text or "a server gave no client id"
+    def _not_watched(self) -> list[Endpoint]:
+        others = [server for server in self._sources.known() if server != self._watched]
+        return sorted(others, key=lambda _: self._random.random())
+
+    async def _ask_for_id(self, server: Endpoint | None) -> int | str:
+        """None: the server that is watched, on the same connection."""
+        if server is not None:
+            key = self._sources.cluster_key
+            return await ask_another(server, key, self._settings, self._attempt_seconds, ID_SECONDS)
+        while True:
+            session = self._session
+            known = self._judgement is not None and self._judgement is not Judgement.FOREIGN
+            if session is not None and known and not session.closed.is_set():
+                return await ask(session, ID_SECONDS)
+            self._progress.clear()
+            await self._progress.wait()
 
     def add_endpoints_listener(self, listener: Listener) -> Callable[[], None]:
         """Call the listener now and on every change; returns a function that removes it."""
@@ -184,13 +192,19 @@ class DirectoryDiscovery:
     # -- watching --------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            server = self._sources.next()
-            await self._watch(server)
+            server = self._watched = self._sources.next()
+            started = loop.time()
+            try:
+                await self._watch(server)
+            except Exception as error:  # whatever it is, what is followed must not stay as it is for good
+                log.exception("asking server %s failed", server, extra={"server": str(server)})
+                self._sources.failed(server, f"{type(error).__name__}: {error}")
             self._session = self._judgement = None
             self._report(server)
             self._progress.set()
-            if self._judged_well:
+            if self._judged_well and loop.time() - started >= HEALTHY_SECONDS:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.next_seconds())
 
@@ -210,10 +224,15 @@ class DirectoryDiscovery:
             lambda directory: self._received(server, session, directory), self._changed.set
         )
         settings, sources = self._settings, self._sources
+        due = asyncio.get_running_loop().time() + self._attempt_seconds
         try:
-            channel = await settings.connect(
-                server, settings.channel, session, settings.tls, self._attempt_seconds
-            )
+            async with asyncio.timeout_at(due):  # the Hello and the first directory have no more
+                channel = await settings.connect(
+                    server, settings.channel, session, settings.tls, self._attempt_seconds
+                )
+        except TimeoutError:
+            sources.failed(server, f"no answer within {self._attempt_seconds:g} s")
+            return
         except (WaltzProtocolError, OSError) as error:
             sources.failed(server, str(error).removeprefix(f"cannot connect to {server}: "))
             return
@@ -223,7 +242,7 @@ class DirectoryDiscovery:
                 return
             self._session = session
             self._progress.set()
-            await self._stay(server, session)
+            await self._stay(server, session, due)
             if session.closed.is_set():
                 sources.failed(server, f"the connection ended: {session.close_reason}")
         finally:
@@ -236,34 +255,44 @@ class DirectoryDiscovery:
         )
         self._sources.failed(server, reason, hopeless=True)
 
-    async def _stay(self, server: Endpoint, session: DirectorySession) -> None:
+    async def _stay(self, server: Endpoint, session: DirectorySession, due: float) -> None:
+        """`due`: when the first directory has to be there."""
+        loop = asyncio.get_running_loop()
+        before: Judgement | None = None
         while not session.closed.is_set():
             judgement = self._judgement
             if judgement is Judgement.FOREIGN:
                 return
-            seconds: float
-            if judgement is None:
-                seconds = self._attempt_seconds
-            elif judgement is not Judgement.FOLLOW:
-                alone = self._sources.round_over
-                seconds = self._rechecks.next_seconds() if alone else LEAVE_SECONDS * self._random.random()
-            else:
-                self._judged_well = True
-                self._rechecks.reset()
-                seconds = PING_SECONDS
+            if judgement is not before:
+                due, before = self._leave_at(judgement), judgement
+            seconds = due - loop.time()
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds if judgement is None else min(seconds, PING_SECONDS)):
                     await self._changed.wait()
             except TimeoutError:
-                if judgement is Judgement.FOLLOW and session.heard:
-                    session.ping()
-                    continue
-                if judgement is None:
-                    self._sources.failed(server, f"it sent no directory within {seconds:g} s")
-                elif judgement is Judgement.FOLLOW:
-                    self._sources.failed(server, f"it gave no sign of life for {seconds:g} s")
-                return
-            self._changed.clear()
+                if loop.time() >= due:
+                    if judgement is None:
+                        self._sources.failed(
+                            server, f"it sent no directory within {self._attempt_seconds:g} s"
+                        )
+                    return
+                if not session.heard:
+                    self._sources.failed(server, f"it gave no sign of life for {PING_SECONDS:g} s")
+                    return
+                session.ping()
+            else:
+                self._changed.clear()
+
+    def _leave_at(self, judgement: Judgement | None) -> float:
+        """When to ask another server, if this one says nothing else."""
+        now = asyncio.get_running_loop().time()
+        if judgement is Judgement.FOLLOW:
+            self._judged_well = True
+            self._rechecks.reset()
+            return math.inf
+        if self._sources.round_over:
+            return now + self._rechecks.next_seconds()
+        return now + LEAVE_SECONDS * self._random.random()
 
     def _received(self, server: Endpoint, session: DirectorySession, directory: Directory) -> None:
         if session is not self._session:

@@ -42,7 +42,7 @@ class DirectorySession:
         self._client_id: asyncio.Future[ClientIdResponse | None] | None = None
 
     def watch(self, channel: Channel) -> bool:
-        """Ask, on a channel that is ready; False when the server is too old."""
+        """Ask for directories, on a channel that is ready; False when the server is too old."""
         self._channel = channel
         if channel.version < FIRST_VERSION:
             return False

@@ -6,8 +6,8 @@ until one satisfies it: one that reaches ZooKeeper and whose directory is not ol
 Invariants (safety E2, with several sources)
 * Only directories of one cluster key are followed: the one that was given, else the first that is seen.
 * A directory with a smaller version than the followed one is not followed, unless `OLDER_ROUNDS` whole rounds
-  have shown none that is as new (ZooKeeper was restored from a copy); and a generation that is smaller than
-  one seen before is never followed, whatever its directory (`partitions.Partitions.follow`).
+  in a row have shown none that is as new (ZooKeeper was restored from a copy); and a generation that is
+  smaller than one seen before is never followed, whatever its directory (`partitions.Partitions.follow`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from waltz_protocol.directory import Directory
 from waltz_protocol.types import Endpoint
 
 OLDER_ROUNDS = 3
+HOPELESS_ROUNDS = 2
+"""One address may lead to several servers, of which an old one answers first."""
 MAX_REASONS = 10
 """Servers that an error names."""
 
@@ -51,10 +53,16 @@ class Sources:
         self._random = random
         self._reasons: dict[Endpoint, str] = {}
         """Why a server did not satisfy when it was asked last."""
-        self._hopeless: set[Endpoint] = set()
-        """Servers of which no answer can satisfy as long as they run what they do."""
+        self._hopeless: dict[Endpoint, int] = {}
+        """Servers of which no answer can satisfy as long as they run what they do; how often in a row that
+        was seen."""
         self._asked: set[Endpoint] = set()
-        self._newest_older: Directory | None = None
+        self._rounds_without = 0
+        """Whole ones since a directory as new as the followed one was seen, whoever sent it."""
+        self._newest_older = -1
+        """Version of the newest directory that is older than the followed one, in this round."""
+        self._newest_before = -1
+        """The same, in the round before: who showed it may be gone."""
 
     def known(self) -> list[Endpoint]:
         """All servers: those that were given, and those of the directory that is followed."""
@@ -71,6 +79,8 @@ class Sources:
         if self.round_over:
             self._asked.clear()
             self.rounds += 1
+            self._rounds_without += 1
+            self._newest_before, self._newest_older = self._newest_older, -1
         open_ones = [server for server in self.known() if server not in self._asked]
         chosen = [server for server in open_ones if server not in self._hopeless] or open_ones
         server = chosen[min(int(self._random.random() * len(chosen)), len(chosen) - 1)]
@@ -81,9 +91,9 @@ class Sources:
         """It gave no directory, or its connection has ended."""
         self._reasons[server] = reason
         if hopeless:
-            self._hopeless.add(server)
+            self._hopeless[server] = self._hopeless.get(server, 0) + 1
         else:
-            self._hopeless.discard(server)
+            self._hopeless.pop(server, None)
 
     def judge(self, server: Endpoint, directory: Directory) -> Judgement:
         """A directory has come from this server."""
@@ -96,40 +106,43 @@ class Sources:
             self.failed(server, reason, hopeless=True)
             return Judgement.FOREIGN
         self.cluster_key = directory.cluster_key
-        self._hopeless.discard(server)
+        self._hopeless.pop(server, None)
         if followed is not None and directory.version < followed.version:
             return self._older(server, directory)
         self.followed = directory
-        self._newest_older = None
+        self._newest_older = self._newest_before = -1
         if not directory.in_contact:
+            self._rounds_without = -1  # the present round is none without such a directory
             self.failed(server, "it does not reach ZooKeeper")
             return Judgement.FOLLOW_AND_LEAVE
         self._satisfied(server)
         return Judgement.FOLLOW
 
     def _older(self, server: Endpoint, directory: Directory) -> Judgement:
-        newest = self._newest_older
-        if directory.in_contact and (newest is None or directory.version >= newest.version):
-            self._newest_older = newest = directory
-        if newest is directory and self.rounds >= OLDER_ROUNDS:
-            self.followed = directory
-            self._newest_older = None
-            self._satisfied(server)
-            return Judgement.FOLLOW
+        if directory.in_contact:
+            newest = self._newest_older = max(directory.version, self._newest_older)
+            as_new = directory.version >= max(newest, self._newest_before)
+            if as_new and self._rounds_without >= OLDER_ROUNDS:
+                self.followed = directory
+                self._newest_older = self._newest_before = -1
+                self._satisfied(server)
+                return Judgement.FOLLOW
         self.failed(server, "its directory is older than that of another server")
         return Judgement.LEAVE
 
     def _satisfied(self, server: Endpoint) -> None:
         known = set(self.known())  # servers come and go for as long as the client lives
         self._reasons = {one: why for one, why in self._reasons.items() if one in known and one != server}
-        self._hopeless &= known
+        self._hopeless = {one: count for one, count in self._hopeless.items() if one in known}
         self._asked = {server}
-        self.rounds = 0
+        self.rounds = self._rounds_without = 0
 
     @property
     def hopeless(self) -> bool:
-        """Every server was asked, and none of them can ever give a directory."""
-        return self.followed is None and self._hopeless >= set(self.known())
+        """Every server was asked in whole rounds, and none of them can ever give a directory."""
+        return self.followed is None and all(
+            self._hopeless.get(server, 0) >= HOPELESS_ROUNDS for server in self.known()
+        )
 
     def reason(self, server: Endpoint) -> str:
         """Why it did not satisfy when it was asked last; empty when it did."""

@@ -8,7 +8,7 @@ import ssl
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError
-from waltz_protocol.types import Endpoint
+from waltz_protocol.types import MAX_HOST_CHARACTERS, Endpoint
 
 __all__ = ["ConnectError", "connect", "connect_problem"]
 
@@ -28,6 +28,9 @@ async def connect(
     """
     if not 0 < endpoint.port < 65536:  # one kind of event loop would take it modulo 65536
         raise ConnectError(f"cannot connect to {endpoint}: not a port")
+    if not endpoint.valid:
+        shown = f"{endpoint.host[:MAX_HOST_CHARACTERS]!r}:{endpoint.port}"
+        raise ConnectError(f"cannot connect to {shown}: that is no host name")
     loop = asyncio.get_running_loop()
     made: list[Channel] = []
 
@@ -50,7 +53,7 @@ async def connect(
                     ssl_shutdown_timeout=settings.close_timeout_seconds,
                 )
         await made[0].wait_ready()
-    except (OSError, TimeoutError, HandshakeError, ChannelClosedError, UnicodeError) as e:
+    except (OSError, TimeoutError, HandshakeError, ChannelClosedError, ValueError) as e:
         _cut(made, str(e))
         raise ConnectError(
             f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}",
@@ -79,7 +82,7 @@ def connect_problem(e: Exception, timeout_seconds: float) -> str:
         return f"no answer within {timeout_seconds:g} s"
     if isinstance(e, socket.gaierror):
         return f"the host name is not known ({e.strerror})"
-    if isinstance(e, UnicodeError):
+    if isinstance(e, ValueError):
         return "that is no host name"
     if isinstance(e, OSError) and e.errno:
         return os.strerror(e.errno).lower()

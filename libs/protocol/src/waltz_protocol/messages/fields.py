@@ -206,6 +206,10 @@ def _read_ranges(r: Reader, _version: int) -> tuple[tuple[int, int], ...]:
     return tuple([(r.i32(), r.i32()) for _ in range(count)])
 
 
+PART_BYTES = 16 * 1024
+"""Of the servers in one part of a directory; the whole frame is a little larger."""
+
+
 class ServerEntry(NamedTuple):
     """One server in a directory: where clients reach it, and partition and generation of what it owns."""
 
@@ -223,6 +227,9 @@ def _write_servers(w: Writer, values: tuple[ServerEntry, ...], _version: int) ->
 
 
 def _read_servers(r: Reader, _version: int) -> tuple[ServerEntry, ...]:
+    size = len(r.buf) - r.offset - 4
+    if size > PART_BYTES:  # before anything is made of it
+        raise ProtocolError(f"part of a directory with {size} bytes of servers, more than {PART_BYTES}")
     entries = []
     for _ in range(r.count(12)):
         host, port = r.text() or "", r.i32()
