@@ -47,7 +47,7 @@ simulation: setup
 	$(PYTEST) -m "not long" tests/sim tests/fuzz tests/second_opinion
 
 integration: setup
-	$(PYTEST) -n 3 -m "not long" tests/integration
+	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
 # documents, faults for a minute. What mostly waits for processes gets more workers than there are cores.
