@@ -7,6 +7,8 @@ has not, since nothing that is committed is ever cut.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.sim.cluster.shape import Shape
 from waltz_cluster.quorum import quorum_of
 from waltz_storage.engine.partition import Partition
@@ -14,10 +16,11 @@ from waltz_storage.engine.storage_manager import StorageManager
 
 
 class CarriedMarks:
-    """How far each copy of a partition has been since it was last cut. Owner: the world."""
+    """How far each copy of a partition has been since it was last cut. Owner: the world, which may get
+    another shape until it runs."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._quorums = [quorum_of(len(nodes)) for nodes in shape.placement]
+    def __init__(self, shape: Callable[[], Shape]) -> None:
+        self._shape = shape
         self._furthest: dict[int, dict[str, int]] = {}
         self.checked = 0
         """Marks that rose, on any node."""
@@ -37,9 +40,10 @@ class CarriedMarks:
                 continue
             self.checked += 1
             holders = sum(most >= mark for most in furthest.values())
-            if holders < self._quorums[partition_id]:
+            quorum = quorum_of(len(self._shape().placement[partition_id]))
+            if holders < quorum:
                 return (
                     f"{node}: partition {partition_id}: {mark} is taken for committed, which {holders} of "
-                    f"{self._quorums[partition_id]} have stored"
+                    f"{quorum} have stored"
                 )
         return None

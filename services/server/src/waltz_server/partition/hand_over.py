@@ -16,7 +16,6 @@ case the table starts at the mark, as it does without (safety D12).
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +23,7 @@ from uuid import UUID
 
 import structlog
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.locks import MAX_RECENT_COMMITS, MAX_RECENT_SLOTS, SLOT_SCHEME, LockTable
 from waltz_protocol.messages.peer import HandOver
@@ -169,4 +169,4 @@ def _commits_of(body: bytes) -> tuple[tuple[int, tuple[int, ...]], ...]:
 
 def _checksum(fields: _Fields, body: bytes) -> int:
     partition_id, generation, cluster, *others = fields
-    return zlib.crc32(body, zlib.crc32(_FIELDS.pack(partition_id, generation, cluster.bytes, *others)))
+    return crc32(body, crc32(_FIELDS.pack(partition_id, generation, cluster.bytes, *others)))

@@ -7,11 +7,11 @@ thread only writes. No message object is built for an Append and none for its re
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Protocol, TypeAlias, get_args
 
+from waltz_protocol.checksum import crc32
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError, RecordChecksumError, RecordPartitionError
 from waltz_protocol.frames.blocks import STORED_HEAD_BYTES, cut_stored
@@ -267,9 +267,7 @@ def _parse_stored_append(
             request.problem = f"{error}: nothing of the append is stored"
             return request
         for start, end in pairwise(found):  # the data's own checksum, by which version 0 is read
-            if zlib.crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(
-                data, start + RECORD_HEAD_SIZE
-            ):
+            if crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(data, start + RECORD_HEAD_SIZE):
                 request.problem = f"the data checksum of a record from {next_txid} on is wrong"
                 request.damaged = True
                 return request
