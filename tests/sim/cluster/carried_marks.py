@@ -16,11 +16,14 @@ from waltz_storage.engine.storage_manager import StorageManager
 
 
 class CarriedMarks:
-    """How far each copy of a partition has been since it was last cut. Owner: the world, which may get
-    another shape until it runs."""
+    """How far each copy of a partition has been since it was last cut. Owner: the world.
 
-    def __init__(self, shape: Callable[[], Shape]) -> None:
+    `shape`: that of the world, which may get another one until it runs. `assigned(partition)`: how many
+    copies the partition has at present, since administrators change that."""
+
+    def __init__(self, shape: Callable[[], Shape], assigned: Callable[[int], int]) -> None:
         self._shape = shape
+        self._assigned = assigned
         self._furthest: dict[int, dict[str, int]] = {}
         self.checked = 0
         """Marks that rose, on any node."""
@@ -41,6 +44,8 @@ class CarriedMarks:
             self.checked += 1
             holders = sum(most >= mark for most in furthest.values())
             quorum = quorum_of(len(self._shape().placement[partition_id]))
+            if holders < quorum:
+                quorum = quorum_of(self._assigned(partition_id))
             if holders < quorum:
                 return (
                     f"{node}: partition {partition_id}: {mark} is taken for committed, which {holders} of "
