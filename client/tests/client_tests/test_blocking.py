@@ -70,6 +70,7 @@ class StaticDiscovery:
         self._cluster = cluster
         self._client_ids = client_ids
 
+    cluster_key = None
     producers = None
 
     async def new_client_id(self) -> int:

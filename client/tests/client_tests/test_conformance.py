@@ -53,6 +53,7 @@ class StaticDiscovery:
         self._last_id = 0
         self.cluster_params = Params()
 
+    cluster_key = None
     producers = None
 
     async def new_client_id(self) -> int:

@@ -184,6 +184,7 @@ class Failing:
         self._error = error
         self.cluster_params = ClusterParams("c", 1)
 
+    cluster_key = None
     producers = None
 
     async def new_client_id(self) -> int:

@@ -48,7 +48,7 @@ def data_of(number: int) -> bytes:
 
 
 class Model:
-    """`known`: what an instance was told of, at most; the rest it learns, and sends some of it again."""
+    """`known`: what an instance has been given, at most; the rest it learns, and sends some of it again."""
 
     def __init__(self) -> None:
         self.log = InProcessLog()
@@ -140,7 +140,7 @@ async def test_safety_e8_each_number_is_in_the_log_once_whatever_crashes(
 def test_safety_e8_a_mark_is_searched_for_a_number_only_if_the_log_does_not_hold_it(
     start: int, feed: list[tuple[int, int, bool]]
 ) -> None:
-    """`feed`: how far it goes on, a number, whether that is the producer's."""
+    """`feed`: how far it advances, a number, whether that is the producer's."""
     marks, log, mark = SequenceMarks(Checkpoint(start, start)), dict[int, int](), start
     for step, number, own in feed:
         mark += step

@@ -108,9 +108,9 @@ CLIENT_MUTANTS = (
         rule="D9",
         edits=(
             Edit(
-                f"{_INTERNAL}/append/window.py",
-                "            handle.view,\n            request.write_locks,\n",
-                "            handle.view + 1000,\n            request.write_locks,\n",
+                f"{_INTERNAL}/append/request.py",
+                "            view,\n            self.write_locks,\n",
+                "            view + 1000,\n            self.write_locks,\n",
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",

@@ -5,7 +5,7 @@ They share a list of numbered events that outlives every crash, as an outbox doe
 content for a number; now and then one has its own, of which the log may have one only.
 
 Violation `producer`: one epoch twice, two ids for one number, another id or content than was answered,
-`last_sequence` below a number that an instance was told to be committed.
+`last_sequence` below a number that an instance has seen committed.
 """
 
 from __future__ import annotations

@@ -377,7 +377,7 @@ STORE_BUGS = (
         "replica_recovery.py",
         "            copies.give_back(run.size_bytes)\n            if not done",
         "            if not done",
-        "After some failures nobody copies to that node any more.",
+        "After some failures nobody copies to that node again.",
     ),
     _bug(
         "copies_of_a_session_take_no_turns",

@@ -40,7 +40,7 @@ STORED_RECORD_BUGS = (
         "jobs.py",
         "        if refusal is not None or request.problem is not None:\n",
         "        if (refusal is not None and request.kind != 32) or request.problem is not None:\n",
-        "A server that was fenced off goes on reading.",
+        "A server that was fenced off can still read.",
     ),
     _service(
         "bytes_of_a_range_not_bounded_by_the_node",

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from waltz_client._internal.appender import Appender
 from waltz_client._internal.applier import Applier
 from waltz_client._internal.contexts import Submissions
-from waltz_client._internal.directory.discovery import DirectoryDiscovery
 from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.link import LinkSettings
@@ -51,7 +50,7 @@ class ClientCore:
         self.client_id = client_id
         self.producer = producer
         self.cluster_name = discovery.cluster_params.name
-        self.cluster_key = discovery.cluster_params.key if isinstance(discovery, DirectoryDiscovery) else None
+        self.cluster_key = discovery.cluster_key
         self.drains = 0
         """Closes that let others end, now."""
         self._discovery = discovery

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+from uuid import UUID
 
 from waltz_cluster.producers import ProducerRegistry
 from waltz_protocol.types import Endpoint, Generation, PartitionId
@@ -29,6 +30,11 @@ class Discovery(Protocol):
     @property
     def cluster_params(self) -> ClusterInfo:
         """Name and number of partitions."""
+        ...
+
+    @property
+    def cluster_key(self) -> UUID | None:
+        """The key that the storage nodes carry; None where discovery does not say it."""
         ...
 
     @property

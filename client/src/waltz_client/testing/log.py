@@ -136,6 +136,10 @@ class InProcessLog:
         return self._cluster
 
     @property
+    def cluster_key(self) -> None:
+        """There are no storage nodes."""
+
+    @property
     def producers(self) -> LogProducers:
         """The named producers."""
         return self._producers

@@ -330,6 +330,9 @@ class ClusterManager:
 
     # -- for clients
 
+    cluster_key: None = None
+    """Clients of ZooKeeper know their cluster by its root."""
+
     @property
     def producers(self) -> ZooKeeperProducers:
         """The named producers of the cluster."""

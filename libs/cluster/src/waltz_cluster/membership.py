@@ -41,7 +41,7 @@ class Snapshot:
 
     @property
     def number(self) -> int:
-        """Larger than that of every earlier snapshot of this tree; the same for everybody who takes one."""
+        """Larger than that of every earlier snapshot of this tree; the same for all who take one."""
         return self.version << 32 | self.cversion
 
     @property

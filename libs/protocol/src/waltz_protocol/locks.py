@@ -27,7 +27,7 @@ Slots = tuple[int, ...]
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 SLOT_SCHEME = 1
-"""Another number for every other way from a lock to its slots (`slots_of`): tables go from server to
+"""A number of its own for each way from a lock to its slots (`slots_of`): tables go from server to
 server."""
 MEMO_LIMIT = 65536
 """Hashes whose slots are remembered; beyond it the memory of slots is emptied and fills again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,29 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_tests.store.fakes import NAMES, PARTITION, ROOT, Cluster, FakeLink, until
-from waltz_cluster.partition_metadata import StoreMetadata
+from server_tests.registry_on_nodes import registry_on
+from server_tests.store.fakes import NAMES, PARTITION, Cluster, until
 from waltz_protocol import locks as locks_module
 from waltz_protocol.codec import PEER
-from waltz_protocol.errors import ConnectError, ProtocolError
+from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.append_batch import Verdict
 from waltz_protocol.locks import LockTable
 from waltz_protocol.messages.peer import PEER_VERSION, HandOver
-from waltz_protocol.types import Endpoint, ReqId
-from waltz_runtime.metrics import MetricsRegistry
+from waltz_protocol.types import ReqId
 from waltz_server.partition import hand_over as module
-from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.hand_over import LockHandOver, first_table, hand_over_of, message_of, parse
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
-from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.partition.owned_partition import Partition
 from waltz_server.peers.protocol import MAX_PEER_BODY_BYTES
 from waltz_server.registry import PartitionRegistry
-from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings
-from waltz_server.store.quorum_store import QuorumPartitionStore
-from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
 from waltz_testkit.client_peers import FakeClient, make_append
 
-SETTINGS = StoreSettings(idle_check_interval_ms=3_600_000)
 SLOTS = 512
 CLUSTER = UUID(int=5)
 ALICE, BOB, CAROL = 101, 202, 303
@@ -227,41 +219,8 @@ class Server:
 
 @asynccontextmanager
 async def server(cluster: Cluster, seed: int) -> AsyncIterator[Server]:
-    async def open_link(endpoint: Endpoint) -> ReplicaLink:
-        node = cluster.nodes[str(endpoint)]
-        if not node.up:
-            raise ConnectError("connection refused")
-        return FakeLink(node, SETTINGS.request_timeout_seconds)
-
-    rng = random.Random(seed)
-    directory = ReplicaDirectory(open_link, settings=SETTINGS, rng=rng)
-    metadata = StoreMetadata(cluster.zk.session(), ROOT)
-
-    def make_store(partition_id: int, generation: int, listener: StoreListener) -> PartitionStore:
-        return QuorumPartitionStore(
-            partition_id,
-            generation,
-            directory=directory,
-            metadata=metadata,
-            settings=SETTINGS,
-            listener=listener,
-            rng=rng,
-            replicas=NAMES,
-        )
-
-    def make_partition(partition_id: int, generation: int) -> Partition:
-        return Partition(
-            partition_id,
-            generation,
-            make_store=make_store,
-            settings=PartitionSettings(lock_table_size=SLOTS),
-            caches=SharedCaches(FeedCache(200_000), TransactionCache(50_000)),
-            metrics=MetricsRegistry(lambda: 0.0),
-        )
-
-    async with PartitionRegistry(PARTITION + 1, make_partition) as registry:
+    async with registry_on(cluster, seed, lock_table_size=SLOTS) as registry:
         yield Server(registry)
-    await directory.close()
 
 
 Change = Callable[[LockHandOver | None], Awaitable[LockHandOver | None]]

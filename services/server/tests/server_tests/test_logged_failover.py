@@ -3,72 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from server_tests.store.fakes import NAMES, PARTITION, ROOT, Cluster, FakeLink, until
-from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_protocol.errors import ConnectError
-from waltz_protocol.types import Endpoint, ReqId
-from waltz_runtime.metrics import MetricsRegistry
-from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
-from waltz_server.partition.transaction_cache import TransactionCache
-from waltz_server.registry import PartitionRegistry
-from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings
-from waltz_server.store.quorum_store import QuorumPartitionStore
-from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
+from server_tests.registry_on_nodes import registry_on
+from server_tests.store.fakes import NAMES, PARTITION, Cluster, until
+from waltz_protocol.types import ReqId
+from waltz_server.partition.owned_partition import Partition
 from waltz_testkit.client_peers import FakeClient, make_append
 
 pytestmark = pytest.mark.looptime
-
-SETTINGS = StoreSettings(idle_check_interval_ms=3_600_000)
-
-
-@asynccontextmanager
-async def server(cluster: Cluster, seed: int) -> AsyncIterator[PartitionRegistry]:
-    """The partitions of one server, on the storage nodes of the cluster."""
-
-    async def open_link(endpoint: Endpoint) -> ReplicaLink:
-        node = cluster.nodes[str(endpoint)]
-        if not node.up:
-            raise ConnectError("connection refused")
-        return FakeLink(node, SETTINGS.request_timeout_seconds)
-
-    rng = random.Random(seed)
-    directory = ReplicaDirectory(open_link, settings=SETTINGS, rng=rng)
-    metadata = StoreMetadata(cluster.zk.session(), ROOT)
-
-    def make_store(partition_id: int, generation: int, listener: StoreListener) -> PartitionStore:
-        return QuorumPartitionStore(
-            partition_id,
-            generation,
-            directory=directory,
-            metadata=metadata,
-            settings=SETTINGS,
-            listener=listener,
-            rng=rng,
-            replicas=NAMES,
-        )
-
-    def make_partition(partition_id: int, generation: int) -> Partition:
-        return Partition(
-            partition_id,
-            generation,
-            make_store=make_store,
-            settings=PartitionSettings(lock_table_size=64),
-            caches=SharedCaches(FeedCache(200_000), TransactionCache(50_000)),
-            metrics=MetricsRegistry(lambda: 0.0),
-        )
-
-    async with PartitionRegistry(1, make_partition) as registry:
-        yield registry
-    await directory.close()
 
 
 async def append(partition: Partition, generation: int, number: int) -> None:
@@ -82,7 +28,7 @@ async def append(partition: Partition, generation: int, number: int) -> None:
 
 async def fail_over() -> None:
     """An owner loses its quorum, gets it back, is replaced by another server, and learns it."""
-    async with Cluster() as cluster, server(cluster, 1) as first, server(cluster, 2) as second:
+    async with Cluster() as cluster, registry_on(cluster, 1) as first, registry_on(cluster, 2) as second:
         first.adopt({PARTITION: 1})
         one = first.partitions[PARTITION]
         await until(lambda: one.healthy)

@@ -13,6 +13,7 @@ from waltz_client._internal.append.lock_names import hash_of
 from waltz_client._internal.append.sequences import check_sequence
 from waltz_client.errors import TransactionTooLargeError, UsageError
 from waltz_client.settings import ClientSettings
+from waltz_protocol.frames.append import encode_append
 from waltz_protocol.locks import LockId
 
 LockHashes = Sequence[int]
@@ -33,6 +34,19 @@ class AppendRequest(NamedTuple):
     """The view that locks are checked against; None: the application's when the append is sent."""
     sequence: int | None = None
     """Of a named producer's append."""
+
+    def frame(self, req_id: bytes, view: int, version: int) -> bytes:
+        """The frame that a server gets; EncodeError when `version` cannot carry the locks."""
+        return encode_append(
+            req_id,
+            view,
+            self.write_locks,
+            self.read_locks,
+            self.append_locks,
+            self.header,
+            self.data,
+            version,
+        )
 
 
 def append_request(

@@ -35,7 +35,7 @@ from waltz_client.errors import (
     UsageError,
 )
 from waltz_client.transaction import FeedFields
-from waltz_protocol.frames.append import encode_append, frame_for_version
+from waltz_protocol.frames.append import frame_for_version
 from waltz_protocol.frames.append_batch import FIRST_VERSION, Answer, Repeated, Verdict, encode_repeated
 
 _REASONS = {
@@ -177,16 +177,7 @@ class SequenceWindow(AppendWindow):
             handle.refusal = first.refusal
             self.joined += 1
             return
-        frame = encode_append(
-            self._req_ids.pack(content, sequence),
-            handle.view,
-            request.write_locks,
-            request.read_locks,
-            request.append_locks,
-            request.header,
-            request.data,
-            session.version,
-        )
+        frame = request.frame(self._req_ids.pack(content, sequence), handle.view, session.version)
         handle.seq_num, handle.generation, handle.header = sequence, content, request.header
         handle.data, handle.frame = request.data, frame
         repeated = self._repeated(handle, sequence)

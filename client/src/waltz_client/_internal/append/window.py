@@ -25,7 +25,7 @@ from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.errors import AppendError
 from waltz_client.transaction import FeedFields
-from waltz_protocol.frames.append import encode_append, frame_for_version
+from waltz_protocol.frames.append import frame_for_version
 from waltz_protocol.frames.append_batch import Answer, Repeated, Verdict, encode_repeated
 from waltz_protocol.types import ReqId
 
@@ -143,16 +143,7 @@ class AppendWindow:
         req_ids = self._req_ids
         generation = req_ids.generation
         seq_num = req_ids.next_seq_num()
-        frame = encode_append(
-            req_ids.pack(generation, seq_num),
-            handle.view,
-            request.write_locks,
-            request.read_locks,
-            request.append_locks,
-            request.header,
-            request.data,
-            session.version,
-        )
+        frame = request.frame(req_ids.pack(generation, seq_num), handle.view, session.version)
         handle.seq_num = seq_num
         handle.generation = generation
         handle.header = request.header

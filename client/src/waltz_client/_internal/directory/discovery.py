@@ -133,6 +133,11 @@ class DirectoryDiscovery:
     # -- Discovery -------------------------------------------------------------------------------------------
 
     @property
+    def cluster_key(self) -> UUID:
+        """That of every directory that is followed."""
+        return self.cluster_params.key
+
+    @property
     def producers(self) -> None:
         """Named producers are kept in ZooKeeper, which this client does not see."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -26,17 +25,13 @@ from waltz_server.store.waiting import Signal, wait_for
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
-_COPIES_IN_FLIGHT = 1
-"""Appends of copied records without an answer. All partitions share the node's connection and its time limit,
-and a node takes a request of any size only where no other one of the partition waits."""
 
 
 class ReplicaMode(enum.Enum):
     """How a replica gets what is appended."""
 
     CATCHING_UP = enum.auto()
-    """From storage: committed records only, `_COPIES_IN_FLIGHT` requests at a time. `next_seq` means
-    nothing."""
+    """From storage: committed records only, one request at a time. `next_seq` means nothing."""
     LIVE = enum.auto()
     """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
     ENDED = enum.auto()
@@ -189,35 +184,34 @@ class ReplicaSession:
 
     async def _catch_up(self, session: SessionOfReplica) -> None:
         """Copy committed records until the replica is at a kept frame, the next ones being read while
-        earlier ones are appended."""
-        unanswered: deque[asyncio.Future[None]] = deque()
+        earlier ones are appended. One append waits for its answer at a time: all partitions share the node's
+        connection and its time limit, and a node takes a request of any size only where no other one of the
+        partition waits."""
+        unanswered: asyncio.Future[None] | None = None
         first = session.votes.durable(self.name) + 1
         while not self.ended:
-            if not unanswered:
+            if unanswered is None:
                 if self.try_become_live(session):
                     break
                 first = session.votes.durable(self.name) + 1
             last = self._copied_up_to(session, first)
-            if unanswered and last < first:
-                await unanswered.popleft()
-                continue
-            run = await session.read_for_copy(first, last, exclude=self.name)
+            run = None
+            if unanswered is None or last >= first:
+                run = await session.read_for_copy(first, last, exclude=self.name)
+            if unanswered is not None:
+                await unanswered
+                unanswered = None
+            elif run is None:  # weakness 29: an empty answer is a pause, never an endless loop
+                await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
             if run is None:
-                if unanswered:
-                    await unanswered.popleft()
-                else:  # weakness 29: an empty answer is a pause, never an endless loop
-                    await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
                 continue
-            while len(unanswered) >= _COPIES_IN_FLIGHT:
-                await unanswered.popleft()
             await self._copies.take(run.size_bytes)
             if not session.votes.has_voice(self.name):
                 self._copies.give_back(run.size_bytes)
                 return  # it ended meanwhile
             session.votes.sent(self.name, first, run.last)
-            done: asyncio.Future[None] = self._loop.create_future()
-            self._submit_counted(session, run, run.size_bytes, done)
-            unanswered.append(done)
+            unanswered = self._loop.create_future()
+            self._submit_counted(session, run, run.size_bytes, unanswered)
             first = run.last + 1
         if self.live:
             session.pump()
