@@ -45,6 +45,9 @@ _kazoo_log = logging.getLogger("waltz_cluster.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # what matters of it is logged here, once, as a change of state
 
 _MAX_RETRY_DELAY_SECONDS = 1.0
+_ATTEMPTS_PER_SESSION = 3
+"""To come back in before it ends, at least, although a server may accept a connection and swallow what it is
+sent (one that is starting, a frozen process), and one name may lead to all servers."""
 _PERMISSIONS = {
     "r": Permissions.READ,
     "w": Permissions.WRITE,
@@ -91,7 +94,8 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
     except TlsSettingsError as error:
         raise ConfigError(f"{settings.source}: {error}") from None
     servers = settings.zookeeper_connect_string.partition("/")[0].count(",") + 1
-    handler = ConnectionHandler(tls, settings.zookeeper_session_timeout_ms / 1000 / servers)
+    attempts = max(servers, _ATTEMPTS_PER_SESSION)
+    handler = ConnectionHandler(tls, settings.zookeeper_session_timeout_ms / 1000 / attempts)
     try:
         client = KazooClient(
             handler=handler,
@@ -138,9 +142,15 @@ class KazooStore:
 
     def _remember_granted_timeout(self) -> None:
         """kazoo keeps the timeout the server granted in a local variable: read it off the result of its
-        connect."""
+        connect. And it waits for the answer of a single server as long as the session lasts."""
         handler = self._client._connection
         original = handler._connect
+        original_invoke, limit = handler._invoke, self._handler.attempt_seconds
+
+        def invoke(
+            timeout: float, *args: Any, **more: Any
+        ) -> Any:  # thread; kazoo's requests while it connects
+            return original_invoke(min(timeout, limit), *args, **more)
 
         def connect_and_remember(*args: Any) -> Any:  # thread
             try:
@@ -154,6 +164,7 @@ class KazooStore:
             return result
 
         handler._connect = connect_and_remember
+        handler._invoke = invoke
 
     def _state_changed(self, state: str) -> None:  # thread
         if state == KazooState.CONNECTED:

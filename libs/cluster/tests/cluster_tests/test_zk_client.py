@@ -121,6 +121,65 @@ async def test_a_restart_is_survived_with_the_session_and_its_znodes(
         assert events[0].last_contact <= events[1].last_contact
 
 
+class Relay:
+    """Between a client and ZooKeeper; it swallows what comes on the connections whose numbers it is given."""
+
+    def __init__(self, server: EmbeddedZooKeeper, swallowed: set[int]) -> None:
+        self._address = server.connect_string.split(":")
+        self._swallowed = swallowed
+        self._writers: list[asyncio.StreamWriter] = []
+        self.accepted = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        relay = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        try:
+            yield f"127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+        finally:
+            relay.close()
+            self.cut()
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        self._writers.append(writer)
+        if self.accepted in self._swallowed:
+            await reader.read(-1)
+            return
+        beyond, to_zookeeper = await asyncio.open_connection(*self._address)
+        self._writers.append(to_zookeeper)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(self._pass(reader, to_zookeeper), self._pass(beyond, writer))
+
+    @staticmethod
+    async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+
+async def test_a_server_that_swallows_the_request_for_the_session_does_not_cost_it(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    """As one that is starting may, and where one name leads to all servers there is one to ask."""
+    relay = Relay(own_zookeeper, {2, 3})
+    async with relay.running() as address:
+        settings = zookeeper_settings(address, "/any", **{"zookeeper.sessionTimeout": 9_000})
+        store = await connect(settings)
+        try:
+            events: list[SessionEvent] = []
+            store.add_session_listener(events.append)
+            relay.cut()
+            await until(lambda: len(events) == 2, 30)
+        finally:
+            await store.close()
+    assert [(e.state, e.epoch) for e in events] == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
+    assert relay.accepted == 4
+
+
 async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
