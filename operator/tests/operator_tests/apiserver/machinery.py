@@ -119,10 +119,10 @@ class Machinery:
 
     async def close(self) -> None:
         """End all processes."""
-        for pod in self.pods.values():
+        for pod in list(self.pods.values()):
             if isinstance(pod, ServerPod):
                 await pod.stop()
-        for pod in self.pods.values():
+        for pod in list(self.pods.values()):
             if not isinstance(pod, ServerPod):
                 await pod.stop()
         self.pods.clear()
