@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+import uvloop
 
 from protocol_tests.peers import HOST, Recorder, listening, settings
 from protocol_tests.vectors import CLIENT_HELLO
@@ -117,3 +118,23 @@ def test_one_probe_that_is_not_answered_yet_is_no_reason() -> None:
     sock.probes = 2
     reasons = [watch.check(watch.due_at, writable=True) for _ in range(CHECKS)]
     assert reasons[-1] == "the peer acknowledged nothing for 30 s"
+
+
+def test_a_socket_that_the_loop_has_closed_is_no_reason_and_no_error() -> None:
+    """Between a transport's end and the channel's, its timer may be due."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await loop.create_connection(asyncio.Protocol, HOST, port)
+        sock = transport.get_extra_info("socket")
+        watch = PeerWatch(sock, 30_000, 900.0, 0.0)
+        transport.abort()
+        while sock.fileno() != -1:
+            await asyncio.sleep(0)
+        assert watch.check(watch.due_at, writable=True) is None
+        server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario())

@@ -77,7 +77,7 @@ class PeerWatch:
             return False
         try:
             raw = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        except OSError:
+        except (OSError, ValueError):  # uvloop has closed it, and the channel does not know yet
             return False
         if len(raw) < _TCP_INFO.size:
             return False
