@@ -127,14 +127,16 @@ def test_a_socket_that_the_loop_has_closed_is_no_reason_and_no_error() -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(asyncio.Protocol, HOST, 0)
         port = server.sockets[0].getsockname()[1]
-        transport, _ = await loop.create_connection(asyncio.Protocol, HOST, port)
-        sock = transport.get_extra_info("socket")
-        watch = PeerWatch(sock, 30_000, 900.0, 0.0)
-        transport.abort()
-        while sock.fileno() != -1:
-            await asyncio.sleep(0)
-        assert watch.check(watch.due_at, writable=True) is None
-        server.close()
+        try:
+            transport, _ = await loop.create_connection(asyncio.Protocol, HOST, port)
+            sock = transport.get_extra_info("socket")
+            watch = PeerWatch(sock, 30_000, 900.0, 0.0)
+            transport.abort()
+            while sock.fileno() != -1:
+                await asyncio.sleep(0)
+            assert watch.check(watch.due_at, writable=True) is None
+        finally:
+            server.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
