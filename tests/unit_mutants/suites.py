@@ -220,6 +220,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_node_journal.py",
     ),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
+    "waltz_storage/service/job_order.py": (f"{_STORAGE}/test_job_order.py",),
     "waltz_storage/service/jobs.py": (
         f"{_STORAGE}/test_node_fence.py",
         f"{_STORAGE}/test_node_stored.py",

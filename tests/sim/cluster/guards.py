@@ -17,7 +17,9 @@ from tests.sim.cluster.server_role import ServerRole
 from tests.sim.kernel.loop import SimLoop
 from waltz_cluster.store import SessionState
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.requests import Request
+from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
+from waltz_storage.service.jobs import Job, JobResult
+from waltz_storage.service.requests import Call, Request
 
 POLL_SECONDS = 0.4
 POLLS = 3
@@ -82,15 +84,25 @@ class NodeMemory:
         ):
             self.report(violation.invariant, violation.text)
 
-    def ran(self, manager: StorageManager, arguments: tuple[object, ...]) -> None:
+    def watch(self, pool: DiskPool) -> None:
+        """Look at each job of the pool, wherever it runs."""
+        run = pool._run
+
+        def watched(queue: PartitionQueue, job: Job, items: list[Request | Call]) -> JobResult:
+            result = run(queue, job, items)
+            self._ran(pool.manager, items)
+            return result
+
+        pool._run = watched  # type: ignore[method-assign]
+
+    def _ran(self, manager: StorageManager, items: list[Request | Call]) -> None:
         """The code of a job has run; its answers are on their way."""
         problem = self._marks.ran(self.name, manager)
         if problem is not None:
             self.report("carried_mark", problem)
-        for argument in arguments:
-            for request in argument if isinstance(argument, list) else ():
-                if isinstance(request, Request):
-                    self._check_fence(manager, request)
+        for request in items:
+            if isinstance(request, Request):
+                self._check_fence(manager, request)
 
     def _check_fence(self, manager: StorageManager, request: Request) -> None:
         partition = manager.partitions.get(request.partition_id)

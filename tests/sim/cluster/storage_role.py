@@ -101,7 +101,6 @@ class StorageRole(Role):
             manager.unassigned = partial(self._forget_fence, system)
         self._claim(process, manager)
         executor.observe, executor.told = partial(durable, manager), durable(manager)
-        executor.after_job = partial(self.memory.ran, manager)
         self.executor = executor
         options = NodeOptions(
             self.name,
@@ -112,6 +111,7 @@ class StorageRole(Role):
             newest_version=self._newest_version(),
         )
         node = self.node = StorageNode(manager, options, executor, MetricsRegistry(self.loop.time))
+        self.memory.watch(node.pool)
         for partition_id, problem in manager.problems().items():
             self.loop.note(f"partition {partition_id} is out of service: {problem}")
         await node.start()

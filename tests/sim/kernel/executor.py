@@ -52,7 +52,6 @@ class _Job:
         self, run: functools.partial[Any], future: Future[Any], context: contextvars.Context
     ) -> None:
         self.run, self.future, self.context = run, future, context
-        self.arguments = run.args
 
 
 K = TypeVar("K")
@@ -70,8 +69,6 @@ class SimExecutor(Executor, Generic[K]):
         self._closed = False
         self.observe: Callable[[], Mapping[int, K]] | None = None
         """What is to be known of the process, by partition; called before and after each job."""
-        self.after_job: Callable[[tuple[Any, ...]], object] | None = None
-        """Called with the arguments of each job when its code has run, before anybody is informed."""
         self.told: dict[int, K] = {}
         """What the jobs whose time is over have changed in it. (No two jobs at once work on one
         partition.)"""
@@ -127,8 +124,6 @@ class SimExecutor(Executor, Generic[K]):
             error = raised
         finally:
             self._loop.thread_seconds, disk.in_job = None, False
-        if self.after_job is not None:
-            self.after_job(job.arguments)
         after = self._observed()
         changed: dict[int, K | None] = {
             key: now for key, now in after.items() if key not in before or before[key] != now

@@ -12,6 +12,7 @@ from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
+from tests.unit_mutants.planted.in_job_order import JOB_ORDER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
@@ -26,6 +27,7 @@ from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
+    *JOB_ORDER_BUGS,
     *STORAGE_BUGS,
     *STORED_RECORD_BUGS,
     *WITNESS_BUGS,

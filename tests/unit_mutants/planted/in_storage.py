@@ -230,7 +230,7 @@ STORAGE_BUGS = (
         "unfinished_cut_is_forgotten",
         "C4",
         "partition.py",
-        "        self._unfinished = True\n        self._guarded(lambda: self._cut_log",
+        "        self.unfinished = True\n        self._guarded(lambda: self._cut_log",
         "        self._guarded(lambda: self._cut_log",
         "What a truncation without file descriptors left undone is never finished.",
     ),

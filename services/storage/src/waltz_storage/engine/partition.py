@@ -101,7 +101,7 @@ class Partition:
         )
         self.damaged_reads = 0
         self._committed = -1
-        self._unfinished = False  # files or records that are not of the log any longer may still be there
+        self.unfinished = False  # files or records that are not of the log any longer may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
         expected = self._witness.expected(partition_id, info)
         if expected is not None:
@@ -214,7 +214,7 @@ class Partition:
             self._cut_to_max_txid()  # also what earlier segments of this job took
             raise
         except OutOfResourcesError:
-            self._unfinished = True
+            self.unfinished = True
             raise
 
     def _append_rolling(self, data: bytes, sizes: list[int]) -> None:
@@ -265,9 +265,9 @@ class Partition:
 
     def _cut_to_max_txid(self) -> None:
         """What is above goes; after an `OutOfResourcesError` it still has to."""
-        self._unfinished = True
+        self.unfinished = True
         self._guarded(lambda: self._cut_log(self.max_txid))
-        self._unfinished = False
+        self.unfinished = False
 
     def _cut_log(self, keep: int) -> None:
         left = [segment.first_txid for segment in self._segments if segment.first_txid <= keep + 1]
@@ -469,7 +469,7 @@ class Partition:
         """
         if self.failed is not None:
             raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
-        if self._unfinished:
+        if self.unfinished:
             self._guarded(lambda: sync_or_fail(lambda: self._fs.sync_dir(self._directory), self._directory))
             self._cut_to_max_txid()
 

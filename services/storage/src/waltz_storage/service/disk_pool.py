@@ -3,7 +3,8 @@
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job
 takes everything queued (bounded in count and bytes) to a disk thread; when it is done, one
 `call_soon_threadsafe` brings all replies back. While a job runs, the next batch forms on its own. One append
-of one record that is alone may run on the loop instead, while the disk is fast: see `inline`.
+of one record that is alone may run on the loop instead, while the disk is fast: see `inline`. So does what
+memory answers; and jobs that open a session pass those that do not (`job_order`).
 
 Invariants:
 
@@ -36,6 +37,7 @@ from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
+from waltz_storage.service.job_order import JobLine, needs_no_disk, opens_session
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
 from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, Request
@@ -158,7 +160,7 @@ class PartitionQueue:
 
 
 class QueuedJob(NamedTuple):
-    """A job of the next batch."""
+    """A job that waits for a disk thread, or for the next batch."""
 
     queue: PartitionQueue
     job: Job
@@ -188,6 +190,7 @@ class DiskPool:
         self._loop = asyncio.get_running_loop()
         self._gate = InlineGate(inline_limits) if inline_limits is not None else None
         self._on_threads = 0  # jobs, or batches
+        self._line: JobLine[tuple[QueuedJob, bool]] = JobLine()
         self._next_batch: list[QueuedJob] = []
         self._batch_due = False  # it begins at the end of this turn
         self._settling = False
@@ -235,6 +238,9 @@ class DiskPool:
     def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:
         """Hand a job to a disk thread, or run it here and now."""
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
+        if needs_no_disk(self.manager.partitions.get(queue.partition_id), queue.fence.session_id, items):
+            queue.finished(self._run(queue, job, items))
+            return
         gate = self._gate
         lone = gate is not None and _is_lone(items, gate.limits)
         free = not self._on_threads and not self._next_batch
@@ -250,7 +256,8 @@ class DiskPool:
             self._schedule_batch()
             return
         self._on_threads += 1
-        self._executor.submit(self._run_on_thread, queue, job, items, lone)
+        self._line.add((QueuedJob(queue, job, items), lone), first=opens_session(items))
+        self._executor.submit(self._run_next_on_thread)
 
     def _schedule_batch(self) -> None:
         """Begin a batch at the end of this turn, with everything that other connections still bring."""
@@ -339,9 +346,8 @@ class DiskPool:
         if settled:  # else after the next batch
             self._settle_when_due()
 
-    def _run_on_thread(
-        self, queue: PartitionQueue, job: Job, items: list[Request | Call], lone: bool
-    ) -> None:
+    def _run_next_on_thread(self) -> None:
+        (queue, job, items), lone = self._line.take()
         started = perf_counter()
         result = self._run(queue, job, items)
         seconds = perf_counter() - started if lone else -1.0

@@ -1,0 +1,34 @@
+"""Planted bugs in the order of a storage node's jobs."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_service = bugs_in("services/storage/src/waltz_storage/service")
+
+JOB_ORDER_BUGS = (
+    _service(
+        "memory_answers_before_the_fence_is_durable",
+        "B2",
+        "job_order.py",
+        "    if partition is None or fence > partition.durable_fence or partition.unfinished:\n",
+        "    if partition is None or partition.unfinished:\n",
+        "The question that raises the fence is answered while the fence is in memory only.",
+    ),
+    _service(
+        "openings_stop_all_appends",
+        "D7",
+        "job_order.py",
+        "            if self._first and (self._in_a_row < FIRST_IN_A_ROW or not self._others):\n",
+        "            if self._first:\n",
+        "A server that opens sessions again and again keeps all other partitions from the disk.",
+    ),
+    _service(
+        "memory_answers_appends_with_records",
+        "C1",
+        "job_order.py",
+        "        return request.batch is not None and not request.batch.record_count\n",
+        "        return True\n",
+        "Every append is written and synced on the loop, which stands still meanwhile.",
+    ),
+)
