@@ -18,6 +18,7 @@ NAMES = (
     "block_columns",
     "client_messages",
     "cluster_directory",
+    "producer_messages",
     "storage_messages",
     "stored_records",
     "admin_messages",

@@ -2,11 +2,12 @@
 transfer is in the log once, by the count of a reader that knows nothing of producers."""
 
 import asyncio
+import itertools
 import json
 import random
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,23 +35,21 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
 
 
 class Application:
-    """The processes of the application: one, for a while two."""
+    """The processes of the application: one, for a while two. They take the files in turn."""
 
-    def __init__(self, config: Path, stop: Path) -> None:
-        self._command = (
-            sys.executable,
-            "-m",
-            "tests.integration.transfer_service",
-            str(config),
-            str(PARTITIONS),
-            str(stop),
-        )
+    def __init__(self, configs: Sequence[Path], stop: Path) -> None:
+        self._configs = itertools.cycle(configs)
+        self._stop = stop
         self._running: list[asyncio.subprocess.Process] = []
         self.fenced = 0
 
     async def start(self) -> None:
         """One more."""
-        self._running.append(await asyncio.create_subprocess_exec(*self._command))
+        command = (
+            *(sys.executable, "-m", "tests.integration.transfer_service"),
+            *(str(next(self._configs)), str(PARTITIONS), str(self._stop)),
+        )
+        self._running.append(await asyncio.create_subprocess_exec(*command))
 
     async def kill_oldest(self) -> None:
         """SIGKILL, unless the newer instance has ended it."""
@@ -90,8 +89,10 @@ async def _grows(client: WaltzClient) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _transfers_under_kills(cluster: LocalCluster, stop: Path, kills: int) -> Application:
-    application, rng = Application(cluster.client_config, stop), random.Random(kills)
+async def _transfers_under_kills(
+    cluster: LocalCluster, configs: Sequence[Path], stop: Path, kills: int
+) -> Application:
+    application, rng = Application(configs, stop), random.Random(kills)
     try:
         async with WaltzClient.connect(cluster.client_config) as observer:
             await application.start()
@@ -147,11 +148,23 @@ async def _check_the_log(config: Path) -> int:
     return sum(map(len, events))
 
 
-@pytest.mark.parametrize("kills", [KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("ways", "kills"),
+    [
+        (("zookeeper",), KILLS),
+        (("servers", "zookeeper"), KILLS),
+        pytest.param(("zookeeper",), MANY_KILLS, marks=pytest.mark.long),
+        pytest.param(("servers", "servers", "zookeeper"), MANY_KILLS, marks=pytest.mark.long),
+    ],
+)
 async def test_safety_e8_each_transfer_is_in_the_log_once(
-    cluster: LocalCluster, tmp_path: Path, kills: int
+    cluster: LocalCluster, tmp_path: Path, ways: Sequence[str], kills: int
 ) -> None:
-    application = await _transfers_under_kills(cluster, tmp_path / "stop", kills)
+    """`ways`: how the processes of the application, one after another, find the cluster."""
+    files = {"zookeeper": cluster.client_config, "servers": cluster.application_config}
+    application = await _transfers_under_kills(
+        cluster, [files[way] for way in ways], tmp_path / "stop", kills
+    )
     count = await _check_the_log(cluster.client_config)
     assert count > kills
     assert application.fenced

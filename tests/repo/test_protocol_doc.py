@@ -26,6 +26,7 @@ FORMS = {
     "IntList": "i32 array",
     "Ranges": "i32 count, then i32 first and i32 last each",
     "Servers": "i32 count, then text host, i32 port, i32 count, i32 partition and i32 generation each",
+    "Checkpoints": "i32 count, then i32 partition, i64 origin, i64 mark and i32 sequence number each",
     "Rest": "records up to the end",
     "Key": "16 bytes",
     "WireReqId": "request id",

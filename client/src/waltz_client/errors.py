@@ -56,7 +56,8 @@ class TlsSettingsError(protocol_errors.TlsSettingsError, WaltzClientError):
 
 class ConnectError(cluster_errors.ConnectError, WaltzClientError):
     """ZooKeeper could not be reached in time; the message names the address. With `servers`: none of them
-    gave the directory of its cluster, or a client id; the message names each with the reason."""
+    gave the directory of its cluster, a client id, or the record of a named producer; the message names each
+    with the reason."""
 
 
 class AuthError(cluster_errors.AuthError, WaltzClientError):

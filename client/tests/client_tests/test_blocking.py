@@ -20,6 +20,7 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_client.blocking import BlockingWaltzClient
+from waltz_client.testing.producers import LogProducers
 from waltz_cluster.errors import ClusterNotFoundError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.serializers import ClusterParams
@@ -71,7 +72,7 @@ class StaticDiscovery:
         self._client_ids = client_ids
 
     cluster_key = None
-    producers = None
+    producers = LogProducers()
 
     async def new_client_id(self) -> int:
         return next(self._client_ids)

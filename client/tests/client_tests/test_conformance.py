@@ -32,6 +32,7 @@ from waltz_client import (
     WindowFullError,
 )
 from waltz_client.testing import InProcessLog
+from waltz_client.testing.producers import LogProducers
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 from waltz_testkit.loopback_server import LoopbackServer
 
@@ -54,7 +55,7 @@ class StaticDiscovery:
         self.cluster_params = Params()
 
     cluster_key = None
-    producers = None
+    producers = LogProducers()
 
     async def new_client_id(self) -> int:
         self._last_id += 1

@@ -321,11 +321,13 @@ async def test_no_id_at_all_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     async def none(count: int, seconds: float) -> range:
         raise ConnectionLostError("ZooKeeper is away")
 
-    monkeypatch.setattr(discovery_module, "ID_SECONDS", 0.3)
+    monkeypatch.setattr(discovery_module, "ASK_SECONDS", 0.3)
     async with two_servers() as servers:
         for server in servers:
             server.directory._take_ids = none
-        with pytest.raises(ConnectError, match=r"no server gave this client an id: .*ZooKeeper is away"):
+        with pytest.raises(
+            ConnectError, match=r"no server gave this client a client id: .*ZooKeeper is away"
+        ):
             async with WaltzClient.connect(settings(endpoint(servers[0]))):
                 pass
 

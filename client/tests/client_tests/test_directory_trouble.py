@@ -97,7 +97,7 @@ def test_an_outage_of_zookeeper_is_not_three_rounds_without_a_new_directory() ->
 async def test_a_counter_at_its_end_is_no_reason_to_connect_all_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(discovery_module, "ID_SECONDS", 3.0)
+    monkeypatch.setattr(discovery_module, "ASK_SECONDS", 3.0)
     asked = 0
 
     async def none(count: int, seconds: float) -> range:

@@ -18,6 +18,7 @@ from client_tests.helpers import settings_for
 from waltz_client import ClientSettings, LockId, WaltzClient, WaltzClientError
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
+from waltz_client.testing.producers import LogProducers
 from waltz_cluster.ids import take_id
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
@@ -185,7 +186,7 @@ class Failing:
         self.cluster_params = ClusterParams("c", 1)
 
     cluster_key = None
-    producers = None
+    producers = LogProducers()
 
     async def new_client_id(self) -> int:
         raise self._error

@@ -231,16 +231,6 @@ async def test_a_call_that_can_never_work() -> None:
             pass
 
 
-async def test_a_cluster_that_is_known_without_zookeeper_has_no_producers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log = InProcessLog()
-    monkeypatch.setattr(InProcessLog, "producers", None)
-    with pytest.raises(ConfigError, match="needs ZooKeeper"):
-        async with orders(log):
-            pass
-
-
 async def test_safety_e8_a_server_of_an_older_version_gets_no_sequence_number() -> None:
     log = InProcessLog()
     async with orders(log) as client:

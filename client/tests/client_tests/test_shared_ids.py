@@ -12,6 +12,7 @@ from client_tests.helpers import settings_for, until
 from client_tests.test_conformance import StaticDiscovery
 from waltz_client import Committed, LockId, WaltzClient
 from waltz_client._internal.req_ids import NEAR
+from waltz_client.testing.producers import LogProducers
 from waltz_protocol.frames.append import Append as WireAppend
 from waltz_protocol.types import Endpoint, ReqId
 from waltz_testkit.client_peers import make_append
@@ -23,7 +24,7 @@ from waltz_testkit.loopback_server import LoopbackServer
 class OneId(StaticDiscovery):
     """Gives every client the same id."""
 
-    producers = None
+    producers = LogProducers()
 
     async def new_client_id(self) -> int:
         return 7

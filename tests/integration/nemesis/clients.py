@@ -3,7 +3,7 @@ own."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from waltz_tools.local.process import ManagedProcess
@@ -25,21 +25,23 @@ _SEARCH_PATH = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("
 
 
 class LoadProcesses:
-    """Owner of the load processes."""
+    """Owner of the load processes. They take the files in turn: the second role begins with the second one,
+    and each start of a role takes the next one."""
 
-    def __init__(self, directory: Path, config: Path, seed: int) -> None:
+    def __init__(self, directory: Path, configs: Sequence[Path], seed: int) -> None:
         self.directory = directory
-        self._config = config
+        self._configs = configs
         self._seed = seed
         self._processes: dict[str, ManagedProcess] = {}
         self._starts = dict.fromkeys(CLIENTS, 0)
         directory.mkdir(parents=True, exist_ok=True)
 
     async def start(self, role: str) -> None:
+        config = self._configs[(self._starts[role] + tuple(CLIENTS).index(role)) % len(self._configs)]
         self._starts[role] += 1
         name = f"{role}.{self._starts[role]}"
         command = [sys.executable, "-m", "tests.integration.nemesis.load", CLIENTS[role], name]
-        command += [str(self._config), str(self.directory), str(self._seed)]
+        command += [str(config), str(self.directory), str(self._seed)]
         process = ManagedProcess(name, command, self.directory / f"{role}.log", {"PYTHONPATH": _SEARCH_PATH})
         self._processes[role] = process
         await process.start()

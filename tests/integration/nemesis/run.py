@@ -96,7 +96,8 @@ async def run(settings: Settings) -> Result:
         )
         pids: dict[str, Callable[[], dict[str, int]]] = {}
         async with proxied_cluster(local, rng, lambda: pids["clients"]() if pids else {}) as (cluster, proxy):
-            clients = LoadProcesses(settings.directory / "load", cluster.client_config, settings.seed)
+            ways = (cluster.client_config, cluster.application_config)  # ZooKeeper, and servers in its place
+            clients = LoadProcesses(settings.directory / "load", ways, settings.seed)
             pids["clients"] = clients.pids
             roles = Roles(cluster, clients)
             faults = Faults(roles, proxy, disk, syncs)

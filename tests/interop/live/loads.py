@@ -196,13 +196,15 @@ class Loads:
     """Both clients at once."""
 
     mix: Mix
+    config: str = "tools"
+    """The file of our client."""
     known: Known = field(default_factory=Known)
     _lives: int = 0
     ours: OurLoad | None = None
     theirs: ReleaseLoad | None = None
 
     def start(self) -> None:
-        self.ours = OurLoad(self.mix.config("tools"), self.known)
+        self.ours = OurLoad(self.mix.config(self.config), self.known)
         self._start_theirs()
 
     def _start_theirs(self) -> None:
@@ -245,9 +247,9 @@ class Loads:
 
 
 @contextlib.contextmanager
-def loads(mix: Mix) -> Iterator[Loads]:
-    """Both write from entry to exit."""
-    both = Loads(mix)
+def loads(mix: Mix, config: str = "tools") -> Iterator[Loads]:
+    """Both write from entry to exit; `config` is the file of our client."""
+    both = Loads(mix, config)
     both.start()
     try:
         yield both

@@ -108,9 +108,12 @@ class Mix:
             }
             write_config(self.config(name), {**common, **server, **keys("server.ssl")}, {})
         write_config(self.config("tools"), {**common, **keys("client.ssl"), **keys("ssl")}, {})
+        servers = [self.address(name, "8000") for name in SERVERS]
+        write_config(self.config("application"), {"servers": servers, **keys("client.ssl")}, {})
 
     def config(self, name: str) -> Path:
-        """The file of a process; "tools" is that of clients and commands."""
+        """The file of a process; "tools" is that of clients and commands, "application" that of clients of ours
+        that are given servers."""
         return self.directory / f"{name}.yaml"
 
     def data(self, name: str) -> Path:

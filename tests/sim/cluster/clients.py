@@ -102,7 +102,7 @@ class Access:
         producer = setting_overrides.pop("producer", None)
         if producer is not None:
             versions = NEWEST_VERSIONS  # an older release knows no producers
-        by_servers = versions == NEWEST_VERSIONS and producer is None
+        by_servers = versions == NEWEST_VERSIONS
         settings = ClientSettings.from_mapping(
             {
                 **self._way_to_the_cluster(self._loop.rng(f"servers {name}/{number}"), by_servers),
@@ -112,6 +112,7 @@ class Access:
         ).model_copy(update=setting_overrides)
         self._counts[f"clients of version {versions[-1]}"] += 1
         self._counts["clients that were given servers"] += bool(settings.servers)
+        self._counts["producers that were given servers"] += bool(settings.servers) and producer is not None
         return SimClient(
             settings,
             callbacks,

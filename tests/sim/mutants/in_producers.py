@@ -122,4 +122,20 @@ PRODUCER_MUTANTS = (
         profile="producers",
         found_at=0,
     ),
+    Mutant(
+        name="epoch_given_over_servers_is_not_written",
+        rule="E8",
+        edits=(
+            Edit(
+                "services/server/src/waltz_server/producers.py",
+                "                return await self._store.raise_epoch(name, epoch)\n",
+                "                found = await self._store.find(name)\n"
+                "                return found and ProducerRecord(found.client_id, epoch, found.checkpoints)\n",
+            ),
+        ),
+        expected=("producer",),
+        how="Two clients that are given servers begin as instances of one producer: a server gives both the same epoch.",
+        profile="producers",
+        found_at=12,
+    ),
 )

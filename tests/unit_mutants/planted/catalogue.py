@@ -16,6 +16,7 @@ from tests.unit_mutants.planted.in_job_order import JOB_ORDER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
+from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_SERVERS_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
@@ -40,6 +41,7 @@ ALL_BUGS = (
     *BLOCK_BUGS,
     *CLUSTER_BUGS,
     *PRODUCER_BUGS,
+    *PRODUCER_OVER_SERVERS_BUGS,
     *PEER_BUGS,
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,

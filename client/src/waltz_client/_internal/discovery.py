@@ -38,8 +38,8 @@ class Discovery(Protocol):
         ...
 
     @property
-    def producers(self) -> ProducerRegistry | None:
-        """The named producers of the cluster; None where these cannot be reached."""
+    def producers(self) -> ProducerRegistry:
+        """The named producers of the cluster."""
         ...
 
     async def new_client_id(self) -> int:

@@ -10,7 +10,7 @@ from waltz_client.errors import ConfigError
 from waltz_client.settings import ClientSettings
 from waltz_cluster.serializers import Checkpoint, ProducerRecord
 from waltz_protocol.backoff import Random
-from waltz_protocol.messages.client import ProducerMountRequest
+from waltz_protocol.messages.producers import ProducerMountRequest
 
 
 async def begin_producer(
@@ -20,8 +20,6 @@ async def begin_producer(
     log, so its numbers are looked for from the high-water marks of now on (from the beginning of a partition
     that does not answer within `client.connectTimeout`). ConfigError, and what the registry raises."""
     registry = discovery.producers
-    if registry is None:
-        raise ConfigError("a named producer needs ZooKeeper: set zookeeper.connectString")
     if settings.max_protocol_version < ProducerMountRequest.SINCE:
         raise ConfigError(
             f"a named producer needs version {ProducerMountRequest.SINCE} of the protocol: "

@@ -22,6 +22,7 @@ from waltz_protocol.frames.append_batch import (
 )
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
+from waltz_protocol.messages.producers import ProducerMountRequest
 from waltz_protocol.types import ReqId, data_checksum
 
 
@@ -76,7 +77,7 @@ class LogConnection:
         match message:
             case (
                 m.MountRequest()
-                | m.ProducerMountRequest()
+                | ProducerMountRequest()
                 | m.FeedRequest()
                 | m.FlushRequest()
                 | m.UnmountRequest()
@@ -104,13 +105,13 @@ class LogConnection:
 
     def _stream(
         self,
-        message: m.MountRequest | m.ProducerMountRequest | m.FeedRequest | m.FlushRequest | m.UnmountRequest,
+        message: m.MountRequest | ProducerMountRequest | m.FeedRequest | m.FlushRequest | m.UnmountRequest,
     ) -> None:
         partition = self._partition_of(message.req_id.partition_id)
         match message:
-            case m.MountRequest() | m.ProducerMountRequest() if partition is None:
+            case m.MountRequest() | ProducerMountRequest() if partition is None:
                 self.send(m.MountResponse(message.req_id, m.MountState.NOT_READY))
-            case m.MountRequest() | m.ProducerMountRequest() if partition is not None:
+            case m.MountRequest() | ProducerMountRequest() if partition is not None:
                 if self.seq_num is None:
                     self.seq_num = message.connection_seq_num
                 partition.mount_received(self, message)

@@ -26,6 +26,7 @@ from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
 from waltz_protocol.locks import LockId
 from waltz_protocol.messages import client as m
+from waltz_protocol.messages.producers import ProducerMountRequest
 from waltz_protocol.types import ReqId
 
 log = logging.getLogger(__name__)
@@ -201,13 +202,13 @@ class LogPartition:
     # -- requests --------------------------------------------------------------------------------------------
 
     def mount_received(
-        self, connection: ClientConnection, request: m.MountRequest | m.ProducerMountRequest
+        self, connection: ClientConnection, request: m.MountRequest | ProducerMountRequest
     ) -> None:
         """The newest connection of a client, or of the newest instance of a named producer, may append;
         answered when everything before it is decided."""
         req_id = request.req_id
         offer = (req_id.generation, connection.seq_num or 0, connection)
-        if isinstance(request, m.ProducerMountRequest):
+        if isinstance(request, ProducerMountRequest):
             newest = self._epochs.get(req_id.client_id, 0)
             if request.epoch < newest:
                 connection.send(m.MountResponse(req_id, m.MountState.FENCED))
@@ -225,7 +226,7 @@ class LogPartition:
             return
         self._enqueue(lambda: self._mount(connection, request))
 
-    def _mount(self, connection: ClientConnection, request: m.MountRequest | m.ProducerMountRequest) -> None:
+    def _mount(self, connection: ClientConnection, request: m.MountRequest | ProducerMountRequest) -> None:
         req_id, position = request.req_id, request.client_high_water_mark
         gap = self.high_water_mark - position
         if gap < 0:

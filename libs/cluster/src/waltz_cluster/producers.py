@@ -4,7 +4,8 @@
 newest instance, and per partition a *checkpoint*: up to where the log was searched, and the highest sequence
 number found there. Release 0.13.2 never looks at it.
 
-`ProducerRegistry` is all that a client needs of it; `ZooKeeperProducers` keeps it in ZooKeeper.
+`ProducerRegistry` is all that a client needs of it; `ZooKeeperProducers` keeps it in ZooKeeper. A client of
+`servers` has `waltz_client._internal.directory.producers`, for which a server uses this one.
 
 Invariants: the client id never changes once the record is there; epoch, origins and marks only grow; only the
 instance of the newest epoch writes checkpoints, each with the version of the record in which it has seen its
@@ -60,6 +61,7 @@ class EpochWentBackError(ClusterError):
             f"the record of the producer {name} in ZooKeeper has the epoch {found}, below the epoch {epoch} of this "
             "instance: an older copy was put back"
         )
+        self.epoch = found
 
 
 def check_epoch(name: str, found: int, epoch: int) -> None:
@@ -139,12 +141,27 @@ class ZooKeeperProducers:
 
         await self._patiently(create)
 
-    async def raise_epoch(self, name: str) -> ProducerRecord:
-        """See `ProducerRegistry`. An epoch whose write has no certain outcome is not used."""
+    async def count(self) -> int:
+        """How many named producers the cluster has."""
+        await self._store.sync(self._paths.producers)
+        try:
+            return (await self._store.get(self._paths.producers))[1].num_children
+        except NoNodeError:
+            return 0
+
+    async def raise_epoch(self, name: str, to: int | None = None) -> ProducerRecord:
+        """See `ProducerRegistry`. An epoch whose write has no certain outcome is not used.
+
+        `to`: this one and no other, for an instance that asks from afar and may ask twice: NewerEpochError or
+        EpochWentBackError when the record has not the one right before it.
+        """
         path = self._paths.producer(check_name(name))
 
         async def write() -> ProducerRecord:
+            await self._store.sync(path)
             record, version = await self._read(name, path)
+            if to is not None:
+                check_epoch(name, record.epoch, to - 1)
             if record.epoch >= MAX_ID:
                 raise IdsExhaustedError(f"{path}: all {MAX_ID} epochs have been given out")
             record = replace(record, epoch=record.epoch + 1)
@@ -163,6 +180,7 @@ class ZooKeeperProducers:
         path = self._paths.producer(check_name(name))
 
         async def write() -> None:
+            await self._store.sync(path)  # the epoch may have been raised in another session of ZooKeeper
             record, version = await self._read(name, path)
             check_epoch(name, record.epoch, epoch)
             await self._store.set(path, record.with_checkpoints(checkpoints).to_bytes(), version=version)

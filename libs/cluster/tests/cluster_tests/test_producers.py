@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from waltz_cluster.producers import (
     check_name,
 )
 from waltz_cluster.serializers import MAX_ID, Checkpoint, ProducerRecord
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import Watch, ZnodeStat, ZooKeeperStore
 
 ROOT = "/waltz/producers-of"
 NEW = ProducerRecord(7, 0, {0: Checkpoint(41, 41), 1: Checkpoint(-1, -1)})
@@ -85,6 +86,54 @@ async def test_an_epoch_whose_write_has_no_certain_outcome_is_not_used(fault: Fa
     epoch = (await producers(store).raise_epoch("orders")).epoch
     assert epoch == (2 if fault is Fault.LOSE_REPLY else 1)
     assert (await producers(zookeeper.session()).raise_epoch("orders")).epoch == epoch + 1
+
+
+class Behind:
+    """A session at a member of the ensemble that is behind until it is asked to catch up."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._old: dict[str, tuple[bytes | None, ZnodeStat]] = {}
+
+    async def fall_behind(self, path: str) -> None:
+        self._old[path] = await self._store.get(path)
+
+    async def sync(self, path: str) -> None:
+        await self._store.sync(path)
+        self._old.pop(path, None)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        return self._old.get(path) or await self._store.get(path, watch)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+
+async def test_an_epoch_of_another_session_is_not_taken_for_an_older_copy() -> None:
+    """An instance asks one server for its epoch and another one for its checkpoints."""
+    zookeeper, path = MemoryZooKeeper(), f"{ROOT}/producers/orders"
+    one, behind = producers(zookeeper.session()), Behind(zookeeper.session())
+    other = producers(cast("ZooKeeperStore", behind))
+    await one.create("orders", NEW)
+    await behind.fall_behind(path)
+    await one.raise_epoch("orders")
+    await other.write_checkpoints("orders", 1, {0: Checkpoint(41, 50, 3)})
+    await behind.fall_behind(path)
+    await one.raise_epoch("orders")
+    assert (await other.raise_epoch("orders", 3)).epoch == 3
+    assert await other.count() == 1
+
+
+@pytest.mark.parametrize("to", [1, 2, 4])
+async def test_safety_e8_an_epoch_that_is_asked_for_by_its_number_follows_the_one_before_it(to: int) -> None:
+    store = memory()
+    await producers(store).create("orders", ProducerRecord(7, 2))
+    assert await producers(store).count() == 1
+    with pytest.raises(NewerEpochError if to < 3 else EpochWentBackError) as caught:
+        await producers(store).raise_epoch("orders", to)
+    assert isinstance(caught.value, NewerEpochError | EpochWentBackError)
+    assert caught.value.epoch == 2
+    assert (await producers(store).raise_epoch("orders", 3)).epoch == 3
 
 
 async def test_many_at_once_get_epochs_of_their_own() -> None:

@@ -9,7 +9,15 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from waltz_protocol.messages.client import AppendRequest, MountState, TransactionDataResponse
-from waltz_protocol.messages.fields import Int, Long, Message, RpcError, ServerEntry, StackElement
+from waltz_protocol.messages.fields import (
+    CheckpointEntry,
+    Int,
+    Long,
+    Message,
+    RpcError,
+    ServerEntry,
+    StackElement,
+)
 from waltz_protocol.types import Record, RecordHeader, ReqId, SessionInfo
 
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -42,6 +50,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[ServerEntry, ...]: st.lists(
         st.builds(ServerEntry, TEXT, I32, st.lists(st.tuples(I32, I32), max_size=3).map(tuple)), max_size=3
     ).map(tuple),
+    tuple[CheckpointEntry, ...]: st.lists(st.builds(CheckpointEntry, I32, I64, I64, I32), max_size=3).map(
+        tuple
+    ),
     tuple[int, ...]: st.lists(I32, max_size=5).map(tuple),
     tuple[int, ...] | None: st.none() | st.lists(I32, max_size=5).map(tuple),
     Mapping[str, bool]: st.dictionaries(TEXT, st.booleans(), max_size=4),

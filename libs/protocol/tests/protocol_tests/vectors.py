@@ -4,9 +4,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
-from waltz_protocol.messages import admin, client, directory, storage
+from waltz_protocol.messages import admin, client, directory, producers, storage
 from waltz_protocol.messages.client import MountState
-from waltz_protocol.messages.fields import Message, RpcError, ServerEntry, StackElement
+from waltz_protocol.messages.fields import CheckpointEntry, Message, RpcError, ServerEntry, StackElement
 from waltz_protocol.types import Record, RecordHeader, ReqId, SessionInfo
 
 
@@ -58,6 +58,10 @@ STORED_RECORD = bytes.fromhex(
     "000000000000002A  00000007 00000001 00000003 00000001  00000010  00000005 3610A686 68656C6C6F AA38B52E"
 )
 """Transaction 42 with the data "hello", as a segment file holds it."""
+
+_ORDERS = "00000006 6F7264657273"
+_MARKS = "00000001 00000003 0000000000000029 0000000000000032 00000005"
+MARKS = (CheckpointEntry(3, 41, 50, 5),)
 
 CLIENT_VECTORS = [
     _client(f"4C 0004 00000021  00 {_ID}  {_99}  0000000000000000", client.MountRequest(R, 99, 0)),
@@ -161,7 +165,28 @@ CLIENT_VECTORS = [
     _client(f"4C 0005 00000019  2A {_ID}  00000009 FFFFFFFF", directory.ClientIdResponse(R, 9, None)),
     _client(
         f"4C 0005 00000025  2B {_ID}  0000000000000009 0000000000000007 00000003",
-        client.ProducerMountRequest(R, 9, 7, 3),
+        producers.ProducerMountRequest(R, 9, 7, 3),
+    ),
+    _client(f"4C 0005 0000001B  2C {_ID}  {_ORDERS}", producers.ProducerFindRequest(R, "orders")),
+    _client(
+        f"4C 0005 0000003B  2D {_ID}  {_ORDERS} 00000009 {_MARKS}",
+        producers.ProducerCreateRequest(R, "orders", 9, MARKS),
+    ),
+    _client(
+        f"4C 0005 0000001F  2E {_ID}  {_ORDERS} 00000004", producers.ProducerEpochRequest(R, "orders", 4)
+    ),
+    _client(f"4C 0005 0000001B  2F {_ID}  {_ORDERS}", producers.ProducerWatchRequest(R, "orders")),
+    _client(
+        f"4C 0005 0000003B  30 {_ID}  {_ORDERS} 00000004 {_MARKS}",
+        producers.ProducerCheckpointsRequest(R, "orders", 4, MARKS),
+    ),
+    _client(
+        f"4C 0005 0000003D  31 {_ID}  00000000 00000009 00000004 {_MARKS} FFFFFFFF",
+        producers.ProducerResponse(R, 0, 9, 4, MARKS, None),
+    ),
+    _client(
+        f"4C 0005 00000029  31 {_ID}  00000003 FFFFFFFF FFFFFFFF 00000000 00000004 676F6E65",
+        producers.ProducerResponse(R, 3, -1, -1, (), "gone"),
     ),
     _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
     _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),

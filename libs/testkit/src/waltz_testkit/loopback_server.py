@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.producers import ZooKeeperProducers
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.codec import CLIENT
@@ -20,6 +24,7 @@ from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import cpu_rates
 from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.producers import ProducerDesk
 from waltz_server.registry import PartitionRegistry
 from waltz_testkit.client_peers import RawPeer
 from waltz_testkit.fake_partition_store import FakeBackend
@@ -37,7 +42,9 @@ class LoopbackServer:
         tls: ssl.SSLContext | None = None,
         settings: PartitionSettings | None = None,
         max_pending_bytes: int = 256 * 1024 * 1024,
+        zookeeper: MemoryZooKeeper | None = None,
     ) -> None:
+        """`zookeeper`: where the named producers are, if several servers share them."""
         self.backend = FakeBackend()
         self.metrics = MetricsRegistry(lambda: 0.0)
         self.listener = Listener()
@@ -51,6 +58,10 @@ class LoopbackServer:
         self._caches = SharedCaches(FeedCache(1 << 20), TransactionCache(1 << 20))
         self._stack = AsyncExitStack()
         self.directory = DirectoryDesk(self.listener.turns, self._take_ids)
+        self.zookeeper = (zookeeper or MemoryZooKeeper()).session()
+        self.producers = ProducerDesk(
+            ZooKeeperProducers(self.zookeeper, ClusterPaths("/loopback"), random.Random(0)), num_partitions
+        )
         self.client_ids = 0
         """The last one that was given out."""
 
@@ -84,12 +95,13 @@ class LoopbackServer:
                 self.admin,
                 max_pending_bytes=self._max_pending_bytes,
                 directory=self.directory,
+                producers=self.producers,
             ),
             self._tls,
         )
         await self._stack.enter_async_context(self.registry)
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        for desk in (self.admin, self.directory):
+        for desk in (self.admin, self.directory, self.producers):
             task = tasks.create_task(desk.run())
             self._stack.callback(task.cancel)
         self.registry.adopt(self._partitions)

@@ -54,10 +54,10 @@ from waltz_protocol.messages.client import (
     HighWaterMarkRequest,
     MountRequest,
     MountState,
-    ProducerMountRequest,
     TransactionDataRequest,
     UnmountRequest,
 )
+from waltz_protocol.messages.producers import ProducerMountRequest
 from waltz_protocol.types import ReqId
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.directory import DIRECTORY_TYPES, DirectoryDesk
@@ -66,6 +66,7 @@ from waltz_server.partition.append_outcomes import refuse
 from waltz_server.partition.block_feeds import block_failure
 from waltz_server.partition.client import Parked
 from waltz_server.partition.owned_partition import Partition
+from waltz_server.producers import PRODUCER_TYPES, ProducerDesk
 from waltz_server.registry import PartitionRegistry
 
 log = structlog.get_logger(__name__)
@@ -114,8 +115,9 @@ class ClientConnection:
         max_locks: int = MAX_LOCKS,
         unread: UnsentReplies | None = None,
         directory: DirectoryDesk | None = None,
+        producers: ProducerDesk | None = None,
     ) -> None:
-        """`unread` and `directory`: shared by all connections of the server."""
+        """`unread`, `directory` and `producers`: shared by all connections of the server."""
         self.client_id = 0
         self.connection_seq_num = 0
         self.version = 0
@@ -124,6 +126,7 @@ class ClientConnection:
         self._partitions = registry.partitions
         self._admin = admin
         self._directory = directory
+        self._producers = producers
         self._max_pending_bytes = max_pending_bytes
         self._max_locks = max_locks
         self._unread = unread if unread is not None else UnsentReplies(UNREAD_BYTES)
@@ -257,6 +260,9 @@ class ClientConnection:
         elif kind in DIRECTORY_TYPES and self.answers is not None and self._directory is not None:
             channel.charge(MARKER_UNITS)
             self._directory.handle(self, body)
+        elif kind in PRODUCER_TYPES and self.answers is not None and self._producers is not None:
+            channel.charge(MARKER_UNITS)
+            self._producers.handle(self, body)
         elif kind == UnmountRequest.TYPE and self.answers is not None:
             channel.charge(MARKER_UNITS)
             self._unmount(body)
@@ -445,6 +451,8 @@ class ClientConnection:
         self._mounted.clear()
         if self._directory is not None:
             self._directory.forget(self)
+        if self._producers is not None:
+            self._producers.forget(self)
         self._registry.connection_closed(self)
 
 

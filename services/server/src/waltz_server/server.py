@@ -56,6 +56,7 @@ from waltz_server.partition.owned_partition import Partition, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.peers.detector import PeerDetector
 from waltz_server.peers.protocol import AcceptedConnection
+from waltz_server.producers import ProducerDesk
 from waltz_server.registry import PartitionRegistry
 from waltz_server.settings import ServerSettings
 
@@ -146,6 +147,7 @@ class WaltzServer:
         manager.set_picture_listener(
             lambda picture: directory.update(self._as_directory(picture, store_params))
         )
+        producers = ProducerDesk(manager.producers, self._params.num_partitions)
         detector = self._detector = self._make_detector(manager, store_params.cluster_key)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
@@ -157,7 +159,12 @@ class WaltzServer:
 
             def client() -> ClientConnection:
                 return ClientConnection(
-                    registry, admin, max_locks=settings.max_locks, unread=unread, directory=directory
+                    registry,
+                    admin,
+                    max_locks=settings.max_locks,
+                    unread=unread,
+                    directory=directory,
+                    producers=producers,
                 )
 
             listener = await stack.enter_async_context(Listener(budget, self._turns))
@@ -176,7 +183,7 @@ class WaltzServer:
             stack.callback(directory.close)
             await stack.enter_async_context(manager)
             await stack.enter_async_context(registry)
-            await self._run(stop, manager, admin, directory, tls)
+            await self._run(stop, manager, (admin, directory, producers), tls)
 
     def _as_directory(self, picture: Picture, store_params: StoreParams) -> Directory:
         return Directory(
@@ -192,22 +199,19 @@ class WaltzServer:
         self,
         stop: asyncio.Event,
         manager: ClusterManager,
-        admin: AdminDesk,
-        directory: DirectoryDesk,
+        desks: tuple[AdminDesk, DirectoryDesk, ProducerDesk],
         tls: ServerTls | None,
     ) -> None:
         """Everything is open: register, serve, leave."""
         reporter = GraphiteReporter(self.metrics, self._settings.graphite_settings())
         async with asyncio.TaskGroup() as tasks:
-            helpers = [
-                tasks.create_task(coroutine)
-                for coroutine in (admin.run(), directory.run(), self.backend.run(), reporter.run())
-            ]
+            owners = (*desks, self.backend, reporter)
+            helpers = [tasks.create_task(owner.run()) for owner in owners]
             if tls is not None:
                 helpers.append(tasks.create_task(follow(tls)))
             if self._detector is not None:
                 helpers.append(tasks.create_task(self._detector.run()))
-            await self._register(manager, admin)
+            await self._register(manager, desks[0])
             await stop.wait()
             await self._leave(self.registry)
             for helper in helpers:

@@ -8,7 +8,8 @@ from waltz_protocol.connection_number import COUNTER_BITS
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.append import Append, encode_append, parse_append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.messages.client import MountRequest, MountResponse, MountState, ProducerMountRequest
+from waltz_protocol.messages.client import MountRequest, MountResponse, MountState
+from waltz_protocol.messages.producers import ProducerMountRequest
 from waltz_protocol.types import ReqId
 from waltz_server.partition import mounts as mounts_module
 from waltz_server.partition.mounts import MountRegistry

@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from uuid import UUID
 
-from waltz_client._internal.directory.ids import ask, ask_another
+from waltz_client._internal.directory.asking import Question, ask, ask_another
+from waltz_client._internal.directory.producers import DirectoryProducers
 from waltz_client._internal.directory.session import DirectorySession
 from waltz_client._internal.directory.sources import Judgement, Sources
 from waltz_client._internal.link import HEALTHY_SECONDS, LinkSettings
@@ -24,6 +25,8 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.directory import FIRST_VERSION, Directory
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.messages.directory import ClientIdRequest, ClientIdResponse
+from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 log = logging.getLogger(__name__)
@@ -38,10 +41,12 @@ RECHECK_SECONDS = (2.0, 120.0)
 PING_SECONDS = 4.0
 """Between two pings to the server that is watched, and for the answer: one that is frozen or cut off pushes
 no change, and nothing else shows it for a minute."""
-ID_SECONDS = 7.0
-"""For an answer to a request for a client id: longer than a server waits for ZooKeeper."""
-ID_PAUSE_SECONDS = (0.1, 2.0)
-"""Between two requests for a client id; the pauses grow."""
+ASK_SECONDS = 7.0
+"""For an answer to a request for a client id, or about a producer: longer than a server waits for
+ZooKeeper."""
+ASK_PAUSE_SECONDS = (0.1, 2.0)
+"""Between two such requests; the pauses grow."""
+T = TypeVar("T")
 
 Endpoints = dict[Endpoint, dict[PartitionId, Generation]]
 Listener = Callable[[Endpoints], None]
@@ -138,41 +143,53 @@ class DirectoryDiscovery:
         return self.cluster_params.key
 
     @property
-    def producers(self) -> None:
-        """Named producers are kept in ZooKeeper, which this client does not see."""
+    def producers(self) -> DirectoryProducers:
+        """The named producers of the cluster, over any of its servers."""
+        return DirectoryProducers(self)
 
     async def new_client_id(self) -> int:
         """An id no client ever had, from the server that is watched, or else from another one; ConnectError
         with the reasons when there is none within the time that entering may take."""
+        return await self.ask_any(Question(ClientIdRequest, "client id"), _client_id_of)
+
+    async def ask_any(self, question: Question, accept: Callable[[Message], T | str]) -> T:
+        """Ask the server that is watched, then others, again and again, until `accept` takes an answer
+        (instead of a reason why it doesn't); ConnectError with the reasons when that takes longer than
+        entering may. A request that got no answer may still be carried out, and later than this one ends."""
         reasons: dict[str, None] = {}
-        pauses = Backoff(*ID_PAUSE_SECONDS, self._random)
+        pauses = Backoff(*ASK_PAUSE_SECONDS, self._random)
         try:
-            async with asyncio.timeout(self._entry_seconds + ID_SECONDS):
+            async with asyncio.timeout(self._entry_seconds + ASK_SECONDS):
                 while True:
                     for server in (None, *self._not_watched()):
-                        answer = await self._ask_for_id(server)
-                        if isinstance(answer, int):
-                            return answer
-                        reasons[answer] = None
+                        answer = await self._ask(server, question)
+                        accepted = answer if isinstance(answer, str) else accept(answer)
+                        if not isinstance(accepted, str):
+                            return accepted
+                        reasons[accepted] = None
                         await asyncio.sleep(pauses.next_seconds())
         except TimeoutError:
             said = "; ".join((*reasons, self._sources.reasons()))
-            raise ConnectError(f"no server gave this client an id: {said}") from None
+            raise ConnectError(f"no server gave this client a {question.what}: {said}") from None
 
     def _not_watched(self) -> list[Endpoint]:
         others = [server for server in self._sources.known() if server != self._watched]
         return sorted(others, key=lambda _: self._random.random())
 
-    async def _ask_for_id(self, server: Endpoint | None) -> int | str:
+    async def _ask(self, server: Endpoint | None, question: Question) -> Message | str:
         """None: the server that is watched, on the same connection."""
-        if server is not None:
-            key = self._sources.cluster_key
-            return await ask_another(server, key, self._settings, self._attempt_seconds, ID_SECONDS)
+        if server is None:
+            return await ask(await self.watched_session(), question, ASK_SECONDS)
+        key = self._sources.cluster_key
+        return await ask_another(server, key, self._settings, self._attempt_seconds, question, ASK_SECONDS)
+
+    async def watched_session(self) -> DirectorySession:
+        """The connection to the server that is watched, once there is one that can be used."""
         while True:
             session = self._session
             known = self._judgement is not None and self._judgement is not Judgement.FOREIGN
             if session is not None and known and not session.closed.is_set():
-                return await ask(session, ID_SECONDS)
+                return session
             self._progress.clear()
             await self._progress.wait()
 
@@ -309,3 +326,9 @@ class DirectoryDiscovery:
                 self._tell(listener, directory)
         self._changed.set()
         self._progress.set()
+
+
+def _client_id_of(answer: Message) -> int | str:
+    if isinstance(answer, ClientIdResponse) and answer.client_id > 0:
+        return answer.client_id
+    return (answer.text if isinstance(answer, ClientIdResponse) else None) or "a server gave no client id"

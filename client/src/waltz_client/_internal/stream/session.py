@@ -41,9 +41,9 @@ from waltz_protocol.messages.client import (
     MountRequest,
     MountResponse,
     MountState,
-    ProducerMountRequest,
     UnmountRequest,
 )
+from waltz_protocol.messages.producers import ProducerMountRequest
 from waltz_protocol.types import Endpoint, ReqId
 
 

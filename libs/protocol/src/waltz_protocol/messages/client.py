@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from waltz_protocol.buffer import Reader, Writer
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.messages import directory
+from waltz_protocol.messages import directory, producers
 from waltz_protocol.messages.fields import (
     Bool,
     Int,
@@ -430,18 +430,6 @@ class UnmountRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerMountRequest:
-    """A mount request of a named producer, with the epoch of this instance of it (from 1 on)."""
-
-    TYPE: ClassVar[int] = 43
-    SINCE: ClassVar[int] = 5
-    req_id: WireReqId
-    client_high_water_mark: Long
-    connection_seq_num: Long
-    epoch: Int
-
-
-@dataclass(frozen=True, slots=True)
 class ServerReportRequest:
     """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum. Servers of
     release 0.13.2 close the connection."""
@@ -494,7 +482,7 @@ MESSAGES: tuple[type[Message], ...] = (
     CloseNotice,
     UnmountRequest,
     *directory.MESSAGES,
-    ProducerMountRequest,
+    *producers.MESSAGES,
     ServerReportRequest,
     ServerReportResponse,
 )

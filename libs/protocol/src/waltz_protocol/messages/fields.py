@@ -4,12 +4,13 @@ A field is `name: Long`, where `Long` is `Annotated[int, Wire(...)]`; `Since(n)`
 protocol versions lack the field. The codec reads these annotations once, at import.
 """
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 from uuid import UUID
 
-from waltz_protocol.buffer import Reader, Writer
+from waltz_protocol.buffer import MAX_LIST_INTEGERS, Reader, Writer
 from waltz_protocol.errors import EncodeError, ProtocolError
 from waltz_protocol.records import (
     RECORD_HEADER_SIZE,
@@ -237,6 +238,34 @@ def _read_servers(r: Reader, _version: int) -> tuple[ServerEntry, ...]:
     return tuple(entries)
 
 
+class CheckpointEntry(NamedTuple):
+    """What a named producer knows of one partition: see `waltz_cluster.serializers.Checkpoint`."""
+
+    partition_id: int
+    origin: int
+    mark: int
+    sequence: int
+
+
+_CHECKPOINT = struct.Struct(">iqqi")
+
+
+def _write_checkpoints(w: Writer, values: tuple[CheckpointEntry, ...], _version: int) -> None:
+    if len(values) > MAX_LIST_INTEGERS:
+        raise EncodeError(f"a list of {len(values)} checkpoints, more than {MAX_LIST_INTEGERS}")
+    w.i32(len(values))
+    for partition_id, origin, mark, sequence in values:
+        w.i32(partition_id).i64(origin).i64(mark).i32(sequence)
+
+
+def _read_checkpoints(r: Reader, _version: int) -> tuple[CheckpointEntry, ...]:
+    count = r.count(_CHECKPOINT.size)
+    if count > MAX_LIST_INTEGERS:
+        raise ProtocolError(f"a list of {count} checkpoints, more than {MAX_LIST_INTEGERS}")
+    entries = _CHECKPOINT.iter_unpack(r.raw(count * _CHECKPOINT.size))
+    return tuple([CheckpointEntry(*entry) for entry in entries])
+
+
 Int = Annotated[int, Wire(lambda w, v, _: w.i32(v), lambda r, _: r.i32())]
 Long = Annotated[int, Wire(lambda w, v, _: w.i64(v), lambda r, _: r.i64())]
 Bool = Annotated[bool, Wire(lambda w, v, _: w.boolean(v), lambda r, _: r.boolean())]
@@ -249,6 +278,7 @@ IntList = Annotated[tuple[int, ...], Wire(_write_int_list, _read_int_list)]
 Ranges = Annotated[tuple[tuple[int, int], ...], Wire(_write_ranges, _read_ranges)]
 """Pairs of the first and the last number of a range."""
 Servers = Annotated[tuple[ServerEntry, ...], Wire(_write_servers, _read_servers)]
+Checkpoints = Annotated[tuple[CheckpointEntry, ...], Wire(_write_checkpoints, _read_checkpoints)]
 Rest = Annotated[bytes, Wire(lambda w, v, _: w.raw(v), lambda r, _: bytes(r.raw(len(r.buf) - r.offset)))]
 """The bytes up to the end of the body."""
 Key = Annotated[UUID, Wire(lambda w, v, _: w.uuid(v), lambda r, _: r.uuid())]
