@@ -118,11 +118,11 @@ class Machinery:
         raise TimeoutError("the objects of the test do not settle")
 
     async def close(self) -> None:
-        """End all processes."""
-        for pod in self.pods.values():
+        """End all processes. One that settles meanwhile may be cancelled between two of its pods."""
+        for pod in list(self.pods.values()):
             if isinstance(pod, ServerPod):
                 await pod.stop()
-        for pod in self.pods.values():
+        for pod in list(self.pods.values()):
             if not isinstance(pod, ServerPod):
                 await pod.stop()
         self.pods.clear()
