@@ -8,10 +8,10 @@ full member until the target is current. The unavailable flag is set *before* th
 since a fresh one is available otherwise, and in the same step, since a node does not report it of a partition
 that it does not have.
 
-A small copy needs no Job: the operator copies, compares, switches the copy on and assigns it in ZooKeeper in
-one pass, each only when the one before was done. That a Job has compared a copy is read from the Job; of a
-small one nobody remembers it, so one that is found switched on and not assigned is switched off and copied
-again, by a Job (ADR 29).
+A small copy needs no Job: the operator assigns it on the node, copies, compares, switches the copy on and
+assigns it in ZooKeeper in one pass, each only when the one before was done. That a Job has compared a copy is
+read from the Job; of a small one nobody remembers it, so one that is found switched on and not assigned is
+switched off and copied again, by a Job (ADR 29).
 """
 
 from __future__ import annotations
@@ -188,13 +188,17 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
             )
         if isinstance(gate, Denied):
             return _stop(MoveState.STARTED, gate)
-        return _assign_offline(facts, move, target, options)
-    copy = _small_copy(facts, move, target, replica, options)
-    if copy is None:
-        step = _fill(facts, move, target, replica, options)
-        if step is not None:
+        step = _assign_offline(facts, move, target, options)
+        copy = None if step.blocked is not None else _small_copy(facts, move, target, options)
+        if copy is None:
             return step
-    online = SetAvailability(target, facts.admin_port(target), partition, True)
+        return replace(step, actions=(*step.actions, copy, _online(facts, move, target), assign))
+    copy = _begun_copy(facts, move, target, replica, options)
+    if copy is None:
+        fill = _fill(facts, move, target, replica, options)
+        if fill is not None:
+            return fill
+    online = _online(facts, move, target)
     if isinstance(gate, Denied):
         if copy is not None:
             return _stop(MoveState.TARGET_OFFLINE, gate)
@@ -208,19 +212,34 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
     return Step(MoveState.TARGET_ONLINE, (assign,), message=gate.proof)
 
 
-def _small_copy(
+def _online(facts: Facts, move: Move, target: str) -> SetAvailability:
+    return SetAvailability(target, facts.admin_port(target), move.partition, True)
+
+
+def _begun_copy(
     facts: Facts, move: Move, target: str, replica: NodeReplica, options: ChangeOptions
 ) -> CopyPartition | None:
-    """The copy, where the operator makes it itself: it is small, also by its rate, the target is a pod of
-    ours and has nothing yet. One that was begun and has come to nothing is completed by a Job."""
+    """The copy that the operator makes itself into a partition that the target has already, and nothing in
+    it. One that was begun and has come to nothing is completed by a Job."""
     source = _copy_source(facts, move)
     if source is None or replica.available or facts.job(options.job) is not None:
+        return None
+    if replica.max_transaction_id != -1 or _empty(source[1], replica):
+        return None
+    return _small_copy(facts, move, target, options)
+
+
+def _small_copy(facts: Facts, move: Move, target: str, options: ChangeOptions) -> CopyPartition | None:
+    """The copy, where the operator makes it itself: it is small, also by its rate, and the target is a pod of
+    ours. That the target has nothing yet is seen again by whoever carries it out."""
+    source = _copy_source(facts, move)
+    if source is None:
         return None
     node, held = source
     size, rate, identity = held.size_bytes, options.rate_limit_bytes, facts.identity(target)
     if size is None or size > SMALL_COPY_BYTES or 0 < rate < size:
         return None
-    if replica.max_transaction_id != -1 or _empty(held, replica) or identity is None or identity.external:
+    if identity is None or identity.external:
         return None
     return CopyPartition(move.partition, node, facts.admin_port(node), target, facts.admin_port(target))
 

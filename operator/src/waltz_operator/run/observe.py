@@ -84,6 +84,9 @@ class Observation:
     body: Object
     own_writes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Filled by `apply`: uid of an object → its resource version before and after our own write."""
+    written: dict[str, Object] = field(default_factory=dict)
+    """Filled by `apply`: uid → the object as our own write of its status, or of its finalizers, has left
+    it."""
     unreadable: tuple[UnreadableError, ...] = ()
     """Migrations of the cluster that cannot be read."""
     look: KubernetesLook | None = None

@@ -8,12 +8,13 @@ A pass, from top to bottom:
 1. observe the world once; an object that cannot be read gets that said in its status;
 2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the
    cluster's plan;
-3. each migration that has something to do, on an observation of its own, because what was written before may
-   have changed what it may do;
+3. each migration that has something to do; after more than a status was written on an observation of its
+   own, because that may have changed what it may do;
 4. at the end of a deletion the finalizer goes.
 
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
-became of it. Only a disruption budget, which follows every change of the copies, keeps no migration waiting.
+became of it. Only a disruption budget, which follows every change of the copies, keeps no migration waiting,
+and what waits for nothing but a record in a status is done when that is written (`recorded`).
 The fixed point is a pass that writes nothing. An object that the API server rejects ends
 nothing: the plan is made again without it and without what depends on it, and the status says so. An object
 whose write keeps failing is left out in the same way until its back-off is over (`failed_writes`); when it
@@ -27,7 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from waltz_admin.authority import TlsMaterialError
 from waltz_operator.api.cluster_status import WaltzClusterStatus
@@ -58,6 +59,7 @@ from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
+from waltz_operator.run.recorded import Applied, is_budget, recorded, with_records
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ REPORTED_CONFLICTS = 3
 is nothing unusual."""
 _NO_CHANGE = SetStatus | EmitEvent
 """What is only reported: a pass that did nothing else has reached the fixed point."""
+_ENOUGH = _NO_CHANGE | SetFinalizer | WaltzAction
+"""What is done when its write returns, so that nothing else is waited for."""
 
 
 class Planner(Protocol):
@@ -103,16 +107,6 @@ class PassResult:
     def ends_pass(self) -> bool:
         """Whether the rest waits for the next pass."""
         return bool(self.error) or (self.wrote and not self.budget_only) or self.gone
-
-
-class Applied(NamedTuple):
-    """What was carried out of which plan, and the observation that it was made from in the end (with the
-    rejected objects)."""
-
-    outcome: Outcome
-    plan: Plan
-    observation: Observation
-    unsure: bool = False
 
 
 class Reconciler:
@@ -239,7 +233,11 @@ class Reconciler:
                 return result
             if settled is not observation:
                 observation, plan = settled, self._planner.plan(settled.snapshot)
-        applied = await self._apply_without_rejected(key, plan, self._planner.plan, observation)
+
+        async def apply(one: Plan, seen: Observation) -> Applied:
+            return await self._apply_without_rejected(key, one, self._planner.plan, seen)
+
+        applied = await with_records(plan, self._planner.plan, apply, observation, self._wall_clock)
         result = await self._result_of_plan(key, applied)
         if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
             done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
@@ -353,7 +351,8 @@ class Reconciler:
         name = migration.metadata.name
         if (resting := self._at_rest_since(migration, observation)) is not None:
             return resting
-        look, observation = observation, await self._observer.observe(*key)
+        look = observation
+        observation = recorded(look, self._wall_clock()) or await self._observer.observe(*key)
         found = next((one for one in observation.snapshot.migrations if one.metadata.name == name), None)
         if found is None:
             return PassResult(self._resync_seconds, False)
@@ -362,11 +361,25 @@ class Reconciler:
         if FINALIZER not in metadata.finalizers:
             if metadata.deleting:
                 return PassResult(self._resync_seconds, False)
-            return await self._write(key, [SetFinalizer(about, metadata.uid, True)], observation)
-        plan = self._planner.plan_migration(name, observation.snapshot)
-        outcome = await self._applier.apply(plan.actions, observation)
+            result = await self._write(key, [SetFinalizer(about, metadata.uid, True)], observation)
+            held = None if result.error else recorded(observation, self._wall_clock())
+            if held is None:
+                return result
+            observation = held
+
+        def planned(seen: Snapshot) -> Plan:
+            return self._planner.plan_migration(name, seen)
+
+        async def apply(one: Plan, seen: Observation) -> Applied:
+            return Applied(await self._applier.apply(one.actions, seen), one, seen)
+
+        plan = planned(observation.snapshot)
+        outcome, plan, observation, _ = await with_records(
+            plan, planned, apply, observation, self._wall_clock
+        )
         result = await self._result(key, outcome, observation, plan.requeue_seconds, name)
         look.own_writes.update(observation.own_writes)  # it does not show them, so it is not kept
+        look.written.update(observation.written)
         if result.error and result.needs_person:
             return PassResult(LATER, False, left_out=f"WaltzMigration {name}: {result.error}")
         if metadata.deleting and plan.teardown_complete and not result.ends_pass:
@@ -417,9 +430,9 @@ class Reconciler:
             )
         wait = self._resync_seconds if requeue_seconds is None else requeue_seconds
         if wrote:
-            unwatched = all(isinstance(step, _NO_CHANGE | WaltzAction) for step in outcome.done)
-            wait = AT_ONCE if unwatched else SOON
-        budget = all(isinstance(step, _NO_CHANGE) or _is_budget(step) for step in outcome.done)
+            enough = all(isinstance(step, _ENOUGH) or is_budget(step) for step in outcome.done)
+            wait = AT_ONCE if enough else SOON
+        budget = all(isinstance(step, _NO_CHANGE) or is_budget(step) for step in outcome.done)
         return PassResult(min(wait, self._resync_seconds), wrote, budget_only=wrote and budget)
 
     def _worth_reporting(self, key: Key, outcome: Outcome) -> bool:
@@ -443,10 +456,6 @@ class Reconciler:
             steps.append(EmitEvent(about, reason.value, failure.text, "Warning"))
         steps += _report_of(plan)
         await self._applier.apply(steps, replace(observation, snapshot=snapshot))
-
-
-def _is_budget(step: Action) -> bool:
-    return isinstance(step, ApplyObject) and step.key.kind == kinds.POD_DISRUPTION_BUDGET.kind
 
 
 def _report_of(plan: Plan) -> list[Action]:

@@ -47,7 +47,6 @@ MAX_DROPPED = 4096
 MAX_WRITTEN = 1024
 """So many statuses are known as our own when a watch reports them."""
 
-Versions = dict[str, tuple[str, str]]
 RenderJob = Callable[[StartCopyJob, Observation], dict[str, Any]]
 
 
@@ -79,7 +78,7 @@ class KubernetesWriter:
             case DeleteJob():
                 await self._delete(kinds.JOB, namespace, action.name, action.uid)
             case SetFinalizer():
-                await self._finalizer(action, namespace, observation.own_writes)
+                await self._finalizer(action, namespace, observation)
             case EmitEvent():
                 await self._events.emit(
                     regarding(action.about, observation),
@@ -89,7 +88,7 @@ class KubernetesWriter:
                     at=action.at,
                 )
             case SetStatus():
-                await self._status(action, namespace, observation.own_writes)
+                await self._status(action, namespace, observation)
 
     def wrote(self, resource_version: str) -> bool:
         """Whether this is how a status that was written lately has left its object: then all that came before
@@ -174,7 +173,7 @@ class KubernetesWriter:
         except KubeNotFoundError:
             return
 
-    async def _finalizer(self, action: SetFinalizer, namespace: str, versions: Versions) -> None:
+    async def _finalizer(self, action: SetFinalizer, namespace: str, observation: Observation) -> None:
         kind = _kind(action.key.kind)
         try:
             found = await self._kube.get(kind, namespace, action.key.name)
@@ -194,10 +193,11 @@ class KubernetesWriter:
         before = metadata["resourceVersion"]
         patch = {"metadata": {"resourceVersion": before, "finalizers": wanted}}
         after = await self._kube.merge_patch(kind, namespace, action.key.name, patch)
-        versions[action.uid] = (str(before), str(after["metadata"]["resourceVersion"]))
+        observation.own_writes[action.uid] = (str(before), str(after["metadata"]["resourceVersion"]))
+        observation.written[action.uid] = after
 
-    async def _status(self, action: SetStatus, namespace: str, versions: Versions) -> None:
-        before, after = versions.get(action.uid, ("", ""))
+    async def _status(self, action: SetStatus, namespace: str, observation: Observation) -> None:
+        before, after = observation.own_writes.get(action.uid, ("", ""))
         kind = _kind(action.about.kind)
         body = status_body(action.status)
         what = hash(json.dumps(body, sort_keys=True))
@@ -223,7 +223,8 @@ class KubernetesWriter:
         self._written[version] = None
         while len(self._written) > MAX_WRITTEN:
             self._written.popitem(last=False)
-        versions[action.uid] = (action.resource_version, version)
+        observation.own_writes[action.uid] = (action.resource_version, version)
+        observation.written[action.uid] = written
         self._dropped.pop(action.uid, None)
         if version == action.resource_version:
             if len(self._dropped) >= MAX_DROPPED:

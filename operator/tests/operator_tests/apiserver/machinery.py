@@ -118,7 +118,7 @@ class Machinery:
         raise TimeoutError("the objects of the test do not settle")
 
     async def close(self) -> None:
-        """End all processes."""
+        """End all processes. One that settles meanwhile may be cancelled between two of its pods."""
         for pod in list(self.pods.values()):
             if isinstance(pod, ServerPod):
                 await pod.stop()

@@ -33,8 +33,16 @@ def test_small_partitions_are_copied_without_a_job_in_few_passes(plane: Plane) -
         (added,) = stories.pods("4-0")
         require(held[added] == set(range(PARTITIONS)), f"{held}")
         require(not held[stories.pods("1-0")[0]], f"{held}")
-        # a pass for the record, one for the target, one for the copy; some that wait for a server
-        require(passes["a group more"] <= 5 * PARTITIONS + 10, f"{passes}")
-        require(passes["a drain"] <= 8 * PARTITIONS, f"{passes}")
+        for copied in copies:
+            at = lines.index(copied)
+            before, after = lines[at - 1], lines[at + 2]
+            require(before.startswith("assign partition"), f"not in the pass of its assignment: {before}")
+            require(after.startswith("assign in ZooKeeper"), f"not in the pass of its copy: {after}")
+        for copied in copies[:PARTITIONS]:
+            record = lines[lines.index(copied) - 3]
+            require(record.startswith("write the status of"), f"no record came before: {record}")
+        # a pass for each change of the assignments, one for what is removed; some that wait for a server
+        require(passes["a group more"] <= 3 * PARTITIONS + 6, f"{passes}")
+        require(passes["a drain"] <= 5 * (PARTITIONS // 2) + 6, f"{passes}")
 
     plane.run(scenario)

@@ -12,6 +12,7 @@ from operator_tests.plan.test_placement import look as placed
 from waltz_operator.api.migration import MoveState
 from waltz_operator.model.actions import (
     AssignInZooKeeper,
+    AssignOnNode,
     CopyPartition,
     DeleteJob,
     SetAvailability,
@@ -47,6 +48,25 @@ def test_a_small_copy_is_made_compared_switched_on_and_assigned_in_this_order() 
     assert not taken.actions[0].destructive  # so that the second look comes after it
     assert not taken.actions[1].destructive
     assert taken.actions[2].destructive
+
+
+def test_a_partition_that_the_target_lacks_is_assigned_on_it_copied_and_assigned_in_one_pass() -> None:
+    taken = step(look(source=SMALL))
+    assert [type(one) for one in taken.actions] == [
+        SetAvailability,
+        AssignOnNode,
+        CopyPartition,
+        SetAvailability,
+        AssignInZooKeeper,
+    ]
+    switched = [one.online for one in taken.actions if isinstance(one, SetAvailability)]
+    assert switched == [False, True]
+
+
+@pytest.mark.parametrize(("size", "rate"), [(SMALL_COPY_BYTES + 1, 0), (None, 0), (1000, 999)])
+def test_one_that_is_left_to_a_job_is_assigned_on_the_target_alone(size: int | None, rate: int) -> None:
+    taken = step(look(source=answer(replica(size_bytes=size))), rate)
+    assert [type(one) for one in taken.actions] == [SetAvailability, AssignOnNode]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from waltz_operator.model.actions import (
     EmitEvent,
     Plan,
     SetAvailability,
+    SetFinalizer,
 )
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.snapshot import ObjectKey
@@ -30,6 +31,8 @@ RESYNC_SECONDS = 60.0
 EVENT = EmitEvent(ObjectKey("WaltzCluster", "ledger"), "Restarting", "a node is restarted")
 ASSIGN = AssignInZooKeeper({"a:1": (0,)}, 1, False)
 ONLINE = SetAvailability("a:1", 2, 0, True)
+FINALIZER_PUT = SetFinalizer(ObjectKey("WaltzMigration", "m"), "uid", True)
+BUDGET = ApplyObject(ObjectKey("PodDisruptionBudget", "ledger-storage"), {"metadata": {}}, "it differs")
 RESTART = DeletePod("ledger-storage-1-0-0", "uid", "its image is another", "all others are current")
 
 
@@ -45,6 +48,7 @@ async def pause_after(*actions: Action, planned: float = LATER) -> float:
         unreadable=(),
         look=None,
         own_writes={},
+        written={},
     )
 
     class Fake:
@@ -67,6 +71,8 @@ async def pause_after(*actions: Action, planned: float = LATER) -> float:
     [
         ((ASSIGN,), AT_ONCE),
         ((ONLINE, ASSIGN, EVENT), AT_ONCE),
+        ((FINALIZER_PUT, EVENT), AT_ONCE),
+        ((BUDGET, ONLINE, ASSIGN), AT_ONCE),
         ((ONLINE, RESTART), SOON),
         ((EVENT,), LATER),
         ((), LATER),
@@ -109,6 +115,7 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
                 unreadable=(),
                 look=None,
                 own_writes={},
+                written={},
             )
 
         def plan(self, _: object) -> Plan:
@@ -152,6 +159,7 @@ async def test_a_budget_keeps_no_migration_waiting(kind: str, looks: int, moved:
                 unreadable=(),
                 look=MagicMock(),
                 own_writes={},
+                written={},
             )
 
         def plan(self, _: object) -> Plan:

@@ -100,6 +100,16 @@ def test_a_target_that_is_switched_on_is_refused(monkeypatch: pytest.MonkeyPatch
         run()
 
 
+def test_a_target_that_has_records_is_left_to_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what became of the copy that left them, and it was not asked for since."""
+    source, target = filled(3), filled(1)
+    target.available = False
+    connected(monkeypatch, source, target)
+    with pytest.raises(SmallCopyError, match="has records on"):
+        run()
+    assert len(target.records) == 1
+
+
 def test_one_that_has_grown_is_left_to_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_copy, "MAX_COPY_BYTES", 1000)
     connected(monkeypatch, filled(200), Node([], available=False))

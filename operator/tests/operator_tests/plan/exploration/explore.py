@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from waltz_operator.model.desired import Move
+from waltz_operator.model.desired import Memory
 
 from . import nature
 from .hands import Refused, Remember, RememberTask, Write, carry_out
@@ -49,13 +49,15 @@ def _key(action: Write) -> object:
 
 def _forgetful(writes: tuple[Write, ...]) -> tuple[Write, ...]:
     """Times would multiply the states."""
-    found: list[Write] = []
-    for one in writes:
-        if isinstance(one, Remember) and isinstance(one.after.operation, Move):
-            move = one.after.operation._replace(started_at=0.0)
-            one = Remember(one.before, one.spec, replace(one.after, operation=move))
-        found.append(one)
-    return tuple(found)
+    return tuple(
+        Remember(_timeless(one.before), one.spec, _timeless(one.after)) if isinstance(one, Remember) else one
+        for one in writes
+    )
+
+
+def _timeless(memory: Memory) -> Memory:
+    move = memory.operation
+    return memory if move is None else replace(memory, operation=move._replace(started_at=0.0))
 
 
 def passes(world: World, seen: World, scenario: Scenario) -> Iterator[tuple[int, tuple[Write, ...]]]:

@@ -158,6 +158,7 @@ def _copy(world: World, action: do.CopyPartition) -> World:
     _check(up(world, number(action.source)) and up(world, node))
     if not isinstance(source, Replica) or not isinstance(target, Replica) or target.available:
         raise Refused
+    _check(target.length == 0)
     filled = target._replace(length=source.mark, mark=source.mark, compared=True)
     return world._replace(data=put(world.data, action.partition, put(row, node, filled)))
 

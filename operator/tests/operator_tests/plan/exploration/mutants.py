@@ -134,6 +134,11 @@ MUTANTS = {
                 "        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)\n",
                 "        return Step(MoveState.TARGET_OFFLINE, (online, assign), message=gate.proof)\n",
             ),
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "(*step.actions, copy, _online(facts, move, target), assign)",
+                "(*step.actions, _online(facts, move, target), assign)",
+            ),
         ),
         "never verified",
     ),
@@ -145,6 +150,11 @@ MUTANTS = {
                 f"{_OPERATOR}/plan/move_steps.py",
                 "(copy, online, assign), message",
                 "(online, copy, assign), message",
+            ),
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "(*step.actions, copy, _online(facts, move, target), assign)",
+                "(*step.actions, _online(facts, move, target), copy, assign)",
             ),
             (
                 f"{_OPERATOR}/plan/move_steps.py",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from waltz_operator.model.actions import Action, EmitEvent
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.task import Record, Task
+from waltz_operator.plan.builder import AT_ONCE
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.migration import decide_task
+from waltz_operator.run.recorded import MAX_RECORDS
 
 from .hands import Remember, RememberTask, Write
 from .world import CLEAR, Luck, Sight, Universe, World, facts_in, old_facts, rejections, rendered_objects
@@ -32,13 +36,26 @@ def old_cluster_pass(world: World, old: World, universe: Universe) -> tuple[Writ
 def _cluster(world: World, universe: Universe, facts: Facts) -> tuple[Write, ...]:
     deleting = facts.desired.deleting
     objects = () if deleting else rendered_objects(universe, universe.spec(world))
-    decision = decide(facts, objects, rejections(world, universe))
-    writes: list[Write] = list(decision.actions)
-    moves = tuple(one._replace(message="") for one in decision.memory.server_moves)
-    memory = replace(decision.memory, server_moves=moves)
-    if memory != world.memory:
-        writes.append(Remember(world.memory, world.spec, memory))
+    writes: list[Write] = []
+    memory = world.memory
+    for _ in range(1 + MAX_RECORDS):
+        decision = decide(facts, objects, rejections(world, universe))
+        writes += decision.actions
+        moves = tuple(one._replace(message="") for one in decision.memory.server_moves)
+        after = replace(decision.memory, server_moves=moves)
+        if after == memory:
+            break
+        writes.append(Remember(memory, world.spec, after))
+        if not _records_only(decision.actions, decision.requeue_seconds):
+            break
+        memory = after
+        facts = replace(facts, memory=after)
     return tuple(writes)
+
+
+def _records_only(actions: Iterable[Action], requeue_seconds: float) -> bool:
+    """As `run.recorded`: what comes next waits for the record alone, and is planned on the same look."""
+    return requeue_seconds <= AT_ONCE and all(isinstance(one, EmitEvent) for one in actions)
 
 
 @lru_cache(maxsize=50_000)
@@ -57,11 +74,18 @@ def old_task_pass(world: World, old: World, universe: Universe, task: Task) -> t
 
 
 def _task(facts: Facts, task: Task) -> tuple[Write, ...]:
-    decision = decide_task(facts, task)
-    writes: list[Write] = list(decision.actions)
-    told = _essential(decision.task)
-    if told != task:
+    writes: list[Write] = []
+    for _ in range(1 + MAX_RECORDS):
+        decision = decide_task(facts, task)
+        writes += decision.actions
+        told = _essential(decision.task)
+        if told == task:
+            break
         writes.append(RememberTask(task, told))
+        if not _records_only(decision.actions, decision.requeue_seconds):
+            break
+        facts = replace(facts, tasks=tuple(told if one.name == task.name else one for one in facts.tasks))
+        task = told
     return tuple(writes)
 
 
