@@ -62,6 +62,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/store/replica_connection.py": (f"{_STORE}/test_router_and_directory.py",),
     "waltz_server/store/replica_recovery.py": (
         f"{_STORE}/test_replica_phases.py",
+        f"{_STORE}/test_headers_with_the_fence.py",
         f"{_STORE}/test_recovery_stalls.py",
         f"{_STORE}/test_what_a_session_keeps.py",
         f"{_STORE}/test_session_corners.py",

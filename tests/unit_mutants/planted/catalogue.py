@@ -12,7 +12,6 @@ from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
-from tests.unit_mutants.planted.in_job_order import JOB_ORDER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
@@ -23,12 +22,13 @@ from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
 from tests.unit_mutants.planted.in_store import STORE_BUGS
 from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
+from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
-    *JOB_ORDER_BUGS,
+    *TAKE_OVER_BUGS,
     *STORAGE_BUGS,
     *STORED_RECORD_BUGS,
     *WITNESS_BUGS,

@@ -13,6 +13,7 @@ from protocol_tests.vectors import INFO, KEY, RECORD, RECORD_HEADER
 from waltz_protocol.aio import requester as requester_module
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
+from waltz_protocol.aio.stored_connection import StoredConnection
 from waltz_protocol.codec import ADMIN, STORAGE
 from waltz_protocol.errors import (
     ChannelClosedError,
@@ -62,11 +63,11 @@ class Node(Recorder):
 @contextlib.asynccontextmanager
 async def node(
     answer: Answer, request_timeout_seconds: float = 5.0
-) -> AsyncIterator[tuple[Node, StorageConnection]]:
+) -> AsyncIterator[tuple[Node, StoredConnection]]:
     handler = Node(answer)
     storage_settings = settings(magic=STORAGE.magic, versions=(0,))
     async with listening(lambda: handler, storage_settings) as listener:
-        connection = await StorageConnection.open(
+        connection = await StoredConnection.open(
             Endpoint(HOST, listener.port),
             cluster_key=KEY,
             num_partitions=4,
@@ -164,7 +165,24 @@ async def test_of_two_requests_sent_together_the_first_refusal_counts() -> None:
             await connection.last_session_and_end(5, 3)
         with pytest.raises(RequestFailedError, match="no 2"):
             await connection.set_low_water_mark_and_ask(5, 3, 42)
+        with pytest.raises(RequestFailedError, match="no 4"):
+            await connection.last_session_end_and_headers(5, 3, 40, 3)
         assert connection.pending == 0
+
+
+async def test_a_refused_list_of_headers_leaves_the_answers_before_it() -> None:
+    def answer(m: Any) -> Message:
+        if isinstance(m, storage.RecordHeaderListRequest):
+            return storage.FailureResponse(m.session_id, m.seq_num, m.partition_id, RpcError("no list"))
+        return _answer_all(m)
+
+    async with node(answer) as (handler, connection):
+        assert await connection.last_session_end_and_headers(5, 3, 40, 3) == (INFO, 42, [])
+    assert [type(m) for m in handler.requests[1:]] == [
+        storage.LastSessionInfoRequest,
+        storage.MaxTransactionIdRequest,
+        storage.RecordHeaderListRequest,
+    ]
 
 
 async def test_submitted_appends_call_back_once_each_in_order() -> None:

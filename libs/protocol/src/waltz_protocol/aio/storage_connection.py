@@ -257,6 +257,16 @@ class StorageConnection(_Connection):
             partition_id,
         )
 
+    def _record_header_list(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> asyncio.Future[storage.RecordHeaderListResponse]:
+        return self._start(
+            lambda n: storage.RecordHeaderListRequest(session_id, n, partition_id, first, max_count),
+            storage.RecordHeaderListResponse,
+            session_id,
+            partition_id,
+        )
+
     def _set_low_water_mark(
         self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
     ) -> asyncio.Future[storage.SuccessResponse]:
@@ -339,12 +349,7 @@ class StorageConnection(_Connection):
         self, session_id: int, partition_id: int, first: int, max_count: int
     ) -> list[RecordHeader]:
         """Consecutive record headers from `first` on; empty when there is none."""
-        reply = await self._start(
-            lambda n: storage.RecordHeaderListRequest(session_id, n, partition_id, first, max_count),
-            storage.RecordHeaderListResponse,
-            session_id,
-            partition_id,
-        )
+        reply = await self._record_header_list(session_id, partition_id, first, max_count)
         return list(reply.headers)
 
     async def record_list(

@@ -1,13 +1,17 @@
 """What a server asks of a storage node besides (`storage_connection`): stored records, where the node speaks
 version 1 of the storage protocol (docs/protocol.md, version 1)."""
 
+import asyncio
+
 from waltz_protocol.aio.storage_connection import AppendCallback, StorageConnection
+from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.frames.storage import (
     STORED_RANGE_RESPONSE_TYPE,
     parse_stored_range,
     stored_append_parts,
 )
 from waltz_protocol.messages import storage
+from waltz_protocol.types import RecordHeader, SessionInfo
 
 
 class StoredConnection(StorageConnection):
@@ -17,6 +21,25 @@ class StoredConnection(StorageConnection):
     def stored_records(self) -> bool:
         """Whether the node hands out and takes stored records; one of release 0.13.2 does not."""
         return self.version >= storage.StoredRangeRequest.SINCE
+
+    async def last_session_end_and_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> tuple[SessionInfo, int, list[RecordHeader]]:
+        """`last_session_and_end`, and `record_header_list` right behind it, in one job of the node: without
+        headers where only these were refused."""
+        asked = self._last_session_info(session_id, partition_id)
+        last = self._max_transaction_id(session_id, partition_id)
+        listed = self._record_header_list(session_id, partition_id, first, max_count)
+        session, end, headers = await asyncio.gather(asked, last, listed, return_exceptions=True)
+        if isinstance(session, BaseException):
+            raise session
+        if isinstance(end, BaseException):
+            raise end
+        if isinstance(headers, RequestFailedError):
+            return session.info, end.transaction_id, []
+        if isinstance(headers, BaseException):
+            raise headers
+        return session.info, end.transaction_id, list(headers.headers)
 
     async def stored_range(
         self,

@@ -57,6 +57,8 @@ class Taken(NamedTuple):
 
     recorded: PartitionMetadata
     metadata: PartitionMetadata
+    ends: tuple[int, ...] = ()
+    """The last record of each node that answered before."""
 
 
 class _Answer(NamedTuple):
@@ -131,7 +133,7 @@ class Opening:
                 continue
             taken = await keeper.take(self._generation, recorded, version, self._least())
             if taken is not None:
-                return Taken(recorded, taken)
+                return Taken(recorded, taken, tuple(answer.max_txid for answer in self._answers.values()))
 
     def _read(self, recorded: PartitionMetadata) -> None:
         """Answers to questions of an earlier session say nothing about this one."""

@@ -289,6 +289,7 @@ class QuorumPartitionStore:
                 recorded_session=taken.recorded.session_id,
                 acknowledged=self._mark.txid,
                 leftovers=self._leftovers,
+                ends=taken.ends,
             )
             outcome = await self._run.run()
             open_seconds = outcome.open_seconds

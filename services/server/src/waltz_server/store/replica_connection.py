@@ -47,6 +47,10 @@ class ReplicaLink(Protocol):
 
     async def last_session_and_end(self, session_id: int, partition_id: int) -> tuple[SessionInfo, int]: ...
 
+    async def last_session_end_and_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> tuple[SessionInfo, int, list[RecordHeader]]: ...
+
     async def max_transaction_id(
         self, session_id: int, partition_id: int, *, offline: bool = False
     ) -> int: ...

@@ -14,7 +14,7 @@ new attempt; later ones may be passing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from waltz_cluster.older_copy import FENCE_REACH
@@ -49,6 +49,25 @@ from waltz_server.store.waiting import Signal
 _UNREACHABLE_PAUSE_SECONDS = 0.1
 # Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
+MAX_TAIL_RECORDS = 16
+"""Headers that are asked for with the first question: of the last records, by which replicas differ when a
+server was killed. If there are more, each comparison asks for the one that it needs."""
+
+
+class Tail(NamedTuple):
+    """A range of records."""
+
+    first: int
+    max_count: int
+
+
+def tail_of(ends: Sequence[int]) -> Tail | None:
+    """The records from the lowest end of the replicas to the highest; None for too many, or none."""
+    if not ends or max(ends) < 0:
+        return None
+    first = max(min(ends), 0)
+    count = max(ends) - first + 1
+    return Tail(first, count) if count <= MAX_TAIL_RECORDS else None
 
 
 class InDoubtError(Exception):
@@ -80,6 +99,9 @@ class SessionOfReplicas(Protocol):
     def link_of(self, name: str) -> ReplicaLink | None:
         """The connection to another replica."""
 
+    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+        """See `ReplicaRecovery.header_at`, of another replica."""
+
     def suspect(self) -> None:
         """The node refused us: the session may be over."""
 
@@ -100,7 +122,9 @@ class ReplicaRecovery:
         recovery: Recovery,
         session_id: int,
         name: str,
+        tail: Tail | None = None,
     ) -> None:
+        """`tail`: records that will be compared, as far as it is known before the fence."""
         self.name = name
         self.phase = ReplicaPhase.CONNECTING
         """Changed by the transitions below only."""
@@ -124,6 +148,9 @@ class ReplicaRecovery:
         self._watch: Callable[[str], None] | None = None
         self._ahead: _ReadAhead | None = None
         """What follows the records that were appended last."""
+        self._tail = tail
+        self._headers: dict[int, RecordHeader] = {}
+        """Of records that it has held since its fence was raised; none once this session changes its log."""
 
     # ---- phases
 
@@ -159,6 +186,12 @@ class ReplicaRecovery:
         """Out of this session for good; the first reason stays. Called by the run (`replica_out`)."""
         if self.phase is not ReplicaPhase.FAILED:
             self.phase, self.reason = ReplicaPhase.FAILED, reason
+
+    def header_at(self, txid: int) -> RecordHeader | None:
+        """The header of a record that it holds, if it came with the answer to the first question."""
+        if self.link is None or self.link.closed:
+            return None
+        return self._headers.get(txid)
 
     # ---- attempts
 
@@ -214,11 +247,16 @@ class ReplicaRecovery:
 
     async def _connect(self) -> ReplicaLink:
         link = await self._context.directory.get(self.name)
-        self.link, self._ahead = link, None
+        self.link, self._ahead, self._headers = link, None, {}
         self._unwatch()
         self._watch = self._closed
         link.on_closed.append(self._watch)
-        info, max_txid = await link.last_session_and_end(self._session_id, self._partition_id)
+        ids, tail = (self._session_id, self._partition_id), self._tail
+        if tail is None or not link.stored_records:  # 0.13.2 is asked what it always was
+            info, max_txid = await link.last_session_and_end(*ids)
+        else:
+            info, max_txid, headers = await link.last_session_end_and_headers(*ids, *tail)
+            self._headers = {header.transaction_id: header for header in headers}
         self.become_recovering(info, max_txid)
         return link
 
@@ -250,6 +288,7 @@ class ReplicaRecovery:
             case Copy(source, first, last):
                 await self._copy(link, source, first, last)
             case Truncate(keep):
+                self._headers = {}
                 try:
                     left = await link.truncate(self._session_id, self._partition_id, keep)
                 except (RequestTimeoutError, ChannelClosedError) as error:
@@ -267,8 +306,10 @@ class ReplicaRecovery:
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
-        asked = link.record_header(self._session_id, self._partition_id, txid)
-        own, other = await asyncio.gather(asked, self._header_of(reference, txid))
+        own, other = self.header_at(txid), self._run.header_of(reference, txid)
+        if own is None or other is None:
+            asked = link.record_header(self._session_id, self._partition_id, txid)
+            own, other = await asyncio.gather(asked, self._header_of(reference, txid))
         if own is None:  # no fork: its copy was taken away or set back since it answered
             raise CopyGoneError(f"record {txid}, which it said it had, is gone")
         if other is None:
@@ -296,7 +337,7 @@ class ReplicaRecovery:
             if ahead is None:
                 await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
                 return
-        run = ahead.run
+        run, self._headers = ahead.run, {}
         copies = self._context.directory.copies_to(self.name)
         await copies.take(run.size_bytes)
         if link.closed or not self._still_holds(ahead, source, first, last):
@@ -375,6 +416,7 @@ class ReplicaRecovery:
         self.become_voting(replica)
         self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)
         session.enter(replica, resolved)
+        self._headers = {}
 
     def _closed(self, reason: str) -> None:
         """The connection is gone."""

@@ -20,12 +20,13 @@ from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.types import RecordHeader
 from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
 from waltz_server.store.replica_connection import ReplicaLink
-from waltz_server.store.replica_recovery import ReplicaRecovery
+from waltz_server.store.replica_recovery import ReplicaRecovery, tail_of
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal, wait_for
@@ -96,10 +97,11 @@ class SessionRun:
         recorded_session: int,
         acknowledged: int,
         leftovers: Sequence[AppendEntry],
+        ends: Sequence[int] = (),
     ) -> None:
         """`recorded_session` is what ZooKeeper held before this session took its id, `metadata` what it holds
         since. The recovery may not end below `acknowledged`; `leftovers` are settled before the session
-        opens."""
+        opens. `ends`: the last records of replicas, as far as they are known before the fence."""
         self.session: StoreSession | None = None
         self.changed = Signal()
         self._host = host
@@ -117,7 +119,8 @@ class SessionRun:
             acknowledged=acknowledged,
         )
         self._members = {
-            name: ReplicaRecovery(self, context, self._recovery, self._session_id, name) for name in replicas
+            name: ReplicaRecovery(self, context, self._recovery, self._session_id, name, tail_of(ends))
+            for name in replicas
         }
         self._opened_at: float | None = None
         self._replaced = False
@@ -205,6 +208,10 @@ class SessionRun:
     def link_of(self, name: str) -> ReplicaLink | None:
         member = self._members.get(name)
         return None if member is None else member.link
+
+    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+        member = self._members.get(name)
+        return None if member is None else member.header_at(txid)
 
     def note(self, event: str, **values: str) -> None:
         """A line in the log."""

@@ -199,6 +199,16 @@ class FakeLink:
         info, last = await asyncio.gather(asked, self.max_transaction_id(session_id, partition_id))
         return info, last
 
+    async def last_session_end_and_headers(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> tuple[SessionInfo, int, list[RecordHeader]]:
+        asked = self.last_session_and_end(session_id, partition_id)
+        listed = self.record_header_list(session_id, partition_id, first, max_count)
+        known, headers = await asyncio.gather(asked, listed, return_exceptions=True)
+        if isinstance(known, BaseException):
+            raise known
+        return *known, [] if isinstance(headers, BaseException) else headers
+
     async def max_transaction_id(self, session_id: int, partition_id: int, *, offline: bool = False) -> int:
         return await self.call("max", session_id, lambda: self.node.max_txid)
 

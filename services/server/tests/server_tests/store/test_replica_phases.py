@@ -10,7 +10,7 @@ from server_tests.store.fakes import NAMES, PARTITION, ROOT, Cluster, entries, u
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.types import SessionInfo
+from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase, StoreSettings
 from waltz_server.store.metadata_keeper import MetadataKeeper
 from waltz_server.store.recovery import Recovery
@@ -29,6 +29,9 @@ class NoSession:
     def __init__(self) -> None:
         self.changed = Signal()
         self.session: StoreSession | None = None
+
+    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+        return None
 
     def link_of(self, name: str) -> ReplicaLink | None:
         raise NotImplementedError(name)

@@ -1,12 +1,14 @@
-"""Planted bugs in the order of a storage node's jobs."""
+"""Planted bugs in what makes a take-over short: the order of a storage node's jobs, headers that come with
+the fence."""
 
 from __future__ import annotations
 
 from tests.unit_mutants.planted.bug import bugs_in
 
 _service = bugs_in("services/storage/src/waltz_storage/service")
+_store = bugs_in("services/server/src/waltz_server/store")
 
-JOB_ORDER_BUGS = (
+TAKE_OVER_BUGS = (
     _service(
         "memory_answers_before_the_fence_is_durable",
         "B2",
@@ -30,5 +32,21 @@ JOB_ORDER_BUGS = (
         "        return request.batch is not None and not request.batch.record_count\n",
         "        return True\n",
         "Every append is written and synced on the loop, which stands still meanwhile.",
+    ),
+    _store(
+        "headers_outlive_a_truncation",
+        "A2",
+        "replica_recovery.py",
+        "                self._headers = {}\n                try:\n",
+        "                try:\n",
+        "A record that was cut is compared in place of the one that was copied there since: a fork is kept.",
+    ),
+    _store(
+        "headers_outlive_their_connection",
+        "A2",
+        "replica_recovery.py",
+        "        if self.link is None or self.link.closed:\n            return None\n        return self._headers.get(txid)\n",
+        "        return self._headers.get(txid)\n",
+        "A node that went away is compared with by what it held before.",
     ),
 )

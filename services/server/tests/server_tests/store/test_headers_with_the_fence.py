@@ -1,0 +1,134 @@
+"""What a recovery compares comes with the answers that the fence was raised by: no question of its own."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from server_tests.store.fakes import PARTITION, ROOT, Cluster, FakeLink, entries, entry, until
+from server_tests.store.test_replica_phases import NoSession
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import Endpoint
+from waltz_server.store.api import StoreSettings, StoreState
+from waltz_server.store.metadata_keeper import MetadataKeeper
+from waltz_server.store.recovery import Recovery
+from waltz_server.store.recovery_steps import Truncate
+from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
+from waltz_server.store.replica_recovery import MAX_TAIL_RECORDS, ReplicaRecovery, Tail, tail_of
+from waltz_server.store.session_context import SessionContext
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ((), None),
+        ((-1, -1, -1), None),
+        ((7, 7, 7), Tail(7, 1)),
+        ((7, 5), Tail(5, 3)),
+        ((-1, 2, 2), Tail(0, 3)),
+        ((0, MAX_TAIL_RECORDS - 1), Tail(0, MAX_TAIL_RECORDS)),
+        ((0, MAX_TAIL_RECORDS), None),
+    ],
+)
+def test_the_tail_is_what_replicas_differ_by(ends: tuple[int, ...], expected: Tail | None) -> None:
+    assert tail_of(ends) == expected
+
+
+async def test_a_take_over_compares_without_a_question_of_its_own() -> None:
+    async with Cluster() as cluster:
+        for node in cluster.nodes.values():
+            node.version = 1
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(20))
+        await until(lambda: all(node.max_txid == 19 for node in cluster.nodes.values()))
+        await first.crash()
+        cluster.nodes["c:1"].log.pop()
+        for node in cluster.nodes.values():
+            node.calls.clear()
+        second = cluster.server(generation=2)
+        await second.opened()
+        await until(lambda: [r.state for r in second.store.replicas] == ["voting"] * 3)
+        cluster.check_equal(19)
+        asked = ["info", "max"]
+        fenced = ["info", "max", "list"]
+        marked = ["set_lwm", "max"]
+        lagging = cluster.nodes.pop("c:1")
+        assert sorted(lagging.calls) == sorted([*asked, *fenced, "append", *marked])
+        source, other = sorted((node.calls for node in cluster.nodes.values()), key=len)
+        assert sorted(other) == sorted([*asked, *fenced, *marked, "range"])
+        assert sorted(source) == sorted([*asked, *fenced, *marked])
+
+
+async def test_a_node_of_0_13_2_is_asked_what_it_always_was() -> None:
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(3))
+        await until(lambda: all(node.max_txid == 2 for node in cluster.nodes.values()))
+        await first.crash()
+        for node in cluster.nodes.values():
+            node.calls.clear()
+        second = cluster.server(generation=2)
+        await second.opened()
+        for node in cluster.nodes.values():
+            assert node.calls[:4] == ["info", "max"] * 2
+
+
+async def test_a_fork_is_refused_by_the_headers_that_came_with_the_fence() -> None:
+    async with Cluster() as cluster:
+        for node in cluster.nodes.values():
+            node.version = 1
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(5))
+        await until(lambda: all(node.max_txid == 4 for node in cluster.nodes.values()))
+        await first.crash()
+        fork = cluster.nodes["c:1"]
+        fork.log[4] = fork.log[4][:8] + entry().req_id + fork.log[4][24:]
+        second = cluster.server(generation=2)
+        await second.opened()
+        await until(lambda: any("fork" in replica.reason for replica in second.store.replicas))
+        assert second.store.state is StoreState.OPEN
+
+
+async def test_safety_a2_headers_of_a_log_that_changes_are_forgotten() -> None:
+    """Another replica may be compared with this one: what was cut, and what stands there since, must not be
+    mistaken for each other."""
+    async with Cluster() as cluster:
+        node = cluster.nodes["a:1"]
+        node.version = 1
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(3))
+        await until(lambda: all(one.max_txid == 2 for one in cluster.nodes.values()))
+        await server.crash()
+
+        async def open_link(endpoint: Endpoint) -> ReplicaLink:
+            return FakeLink(cluster.nodes[str(endpoint)], 2.0)
+
+        rng, settings = random.Random(1), StoreSettings()
+        keeper = MetadataKeeper(StoreMetadata(cluster.admin, ROOT), PARTITION, rng)
+        directory = ReplicaDirectory(open_link, settings=settings, rng=rng)
+        context = SessionContext(PARTITION, settings, directory, keeper, rng)
+        recovery = Recovery(
+            partition_id=PARTITION, session_id=9, replicas=cluster.names, metadata=PartitionMetadata()
+        )
+        replica = ReplicaRecovery(NoSession(), context, recovery, 9, "a:1", Tail(1, 2))
+        link = await replica._connect()
+        assert replica.header_at(0) is None
+        header = replica.header_at(2)
+        assert header is not None
+        assert header.req_id == node.txids()[2]
+        await replica._do(link, Truncate(1))
+        assert node.max_txid == 1
+        assert replica.header_at(2) is None
+        await replica._connect()
+        assert replica.header_at(1) is not None
+        link.close()
+        assert replica.header_at(1) is None
+        await directory.close()
