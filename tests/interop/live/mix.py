@@ -112,8 +112,8 @@ class Mix:
         write_config(self.config("application"), {"servers": servers, **keys("client.ssl")}, {})
 
     def config(self, name: str) -> Path:
-        """The file of a process; "tools" is that of clients and commands, "application" that of clients of ours
-        that are given servers."""
+        """The file of a process; "tools" is that of clients and commands, "application" that of clients of
+        ours that are given servers."""
         return self.directory / f"{name}.yaml"
 
     def data(self, name: str) -> Path:

@@ -128,6 +128,9 @@ class Access:
         if by_servers and rng.random() < self._shape.directory_clients:
             names = self._shape.server_names()
             given = rng.sample(names, rng.randint(1, len(names)))
+            if not any(self._shape.always_ours(name) for name in given):
+                given.append(names[0])
+            self._counts["clients that were given servers of both releases"] += self._shape.old_servers > 0
             return {"servers": [f"{name}:{SERVER_PORT}" for name in given]}
         return {
             "zookeeper.connectString": "zookeeper:2181",

@@ -94,7 +94,7 @@ class ServerRole(Role):
         """Of the client-server protocol, in this life: a rolling upgrade and its way back change it between
         two of them."""
         rng = self.loop.rng(f"{self.name}/{self.incarnation}/version")
-        if rng.random() < self._shape.old_servers:
+        if not self._shape.always_ours(self.name) and rng.random() < self._shape.old_servers:
             return NEWEST_OF_0_13_2
         return NEWEST_CLIENT_VERSION
 

@@ -42,11 +42,16 @@ class Shape:
     old_servers: float = 0.0
     """Share of the lives of servers in which they speak only the versions of 0.13.2."""
     directory_clients: float = 0.0
-    """Share of the clients of the newest version that are given servers, not ZooKeeper."""
+    """Share of the clients of the newest version that are given servers, not ZooKeeper. They need a server
+    that is never as those of 0.13.2: the first one, where there are such clients."""
 
     def storage_names(self) -> list[str]:
         """Host names of the storage nodes; also their roles' names."""
         return [f"storage-{number}" for number in range(1, self.storage_nodes + 1)]
+
+    def always_ours(self, server: str) -> bool:
+        """Whether this server speaks the newest version in all of its lives."""
+        return not self.old_servers or (self.directory_clients > 0 and server == self.server_names()[0])
 
     def server_names(self) -> list[str]:
         """Host names of the servers."""
@@ -105,8 +110,7 @@ def make_shape(rng: random.Random) -> Shape:
     directory_clients = rng.choice((0.0, 0.3, 0.6, 1.0))
     return replace(
         shape,
-        # of servers that are all as those of 0.13.2 for a while, a client gets no directory
-        directory_clients=0.0 if shape.old_servers else directory_clients,
+        directory_clients=0.0 if shape.old_servers == 1.0 else directory_clients,
         server_keys=(*shape.server_keys, *detector),
         client_keys=(*shape.client_keys, answered),
     )
