@@ -100,14 +100,13 @@ def test_a_target_that_is_switched_on_is_refused(monkeypatch: pytest.MonkeyPatch
         run()
 
 
-def test_a_target_that_has_records_is_left_to_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows what became of the copy that left them, and it was not asked for since."""
-    source, target = filled(3), filled(1)
+def test_what_an_earlier_copy_has_left_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that comes back finds the volumes that were kept."""
+    source, target = filled(250), filled(120)
     target.available = False
     connected(monkeypatch, source, target)
-    with pytest.raises(SmallCopyError, match="has records on"):
-        run()
-    assert len(target.records) == 1
+    run()
+    assert target.records == source.records
 
 
 def test_one_that_has_grown_is_left_to_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
