@@ -231,7 +231,7 @@ def _begun_copy(
 
 def _small_copy(facts: Facts, move: Move, target: str, options: ChangeOptions) -> CopyPartition | None:
     """The copy, where the operator makes it itself: it is small, also by its rate, and the target is a pod of
-    ours. That the target has nothing yet is seen again by whoever carries it out."""
+    ours."""
     source = _copy_source(facts, move)
     if source is None:
         return None

@@ -46,6 +46,9 @@ from waltz_operator.plan.safety_gates import (
 )
 from waltz_operator.plan.server_moves import may_move
 
+OF_COPIES = AssignInZooKeeper | AssignOnNode | RemoveOnNode | UnassignInZooKeeper
+"""Proven by the specification, ZooKeeper and the storage nodes alone: the second look leaves out the rest."""
+
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
     """Whether the action, planned on `first`, may be carried out by what `second` shows. Asked about

@@ -8,7 +8,8 @@ data version, the proofs of `waltz_admin`): when the world has moved on it is re
 and the next one plans again. So at most one thing is in doubt after a crash, and looking again shows what
 became of it. Before the first destructive step of a pass the world is looked at a second time, and each such
 step must be proven right by that look too (`plan.preconditions`): the first one may have been an old
-answer. After a copy was switched on or made the world is looked at once more, for what is done with it.
+answer. For a change of the copies that look is at what its proof depends on: the specification, ZooKeeper and
+the storage nodes. After a copy was switched on or made it is looked at once more, for what is done with it.
 
 What each action does to Kubernetes is in `write_kubernetes`, to ZooKeeper and to storage nodes in
 `write_waltz`.
@@ -40,7 +41,7 @@ from waltz_operator.model.actions import (
     SetStatus,
 )
 from waltz_operator.model.snapshot import KubeView, ObjectKey
-from waltz_operator.plan.preconditions import prove
+from waltz_operator.plan.preconditions import OF_COPIES, prove
 from waltz_operator.plan.safety_gates import Allowed
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.lease import LeaseLostError
@@ -62,6 +63,7 @@ _PASSING = (
 """Nothing was written: somebody else was at work, or the precondition no longer held."""
 
 Look = Callable[[str, str], Awaitable[Observation]]
+LookAtCopies = Callable[[Observation], Awaitable[Observation]]
 
 NOT_INSTALLED = "KindNotInstalled"
 MAX_TEXT = 600
@@ -101,10 +103,17 @@ class Applier:
     longer."""
 
     def __init__(
-        self, kube: KubernetesWriter, waltz: WaltzWriter, look: Look, check: Callable[[], None]
+        self,
+        kube: KubernetesWriter,
+        waltz: WaltzWriter,
+        look: Look,
+        look_at_copies: LookAtCopies,
+        check: Callable[[], None],
     ) -> None:
-        """`look`: observe the cluster of that namespace and name."""
+        """`look`: observe the cluster of that namespace and name. `look_at_copies`: observe anew what the
+        proofs about copies depend on, with the rest of that observation."""
         self._look = look
+        self._look_at_copies = look_at_copies
         self._kube = kube
         self._waltz = waltz
         self._check = check
@@ -114,13 +123,17 @@ class Applier:
         when the write under way has ended, so that whoever waits for the end may give the Lease away."""
         done: list[Action] = []
         second: Observation | None = None
+        copies: Observation | None = None
         metadata = observation.snapshot.cluster.metadata
         for action in actions:
             self._check()
             try:
                 if action.destructive:
-                    second = second or await self._look(metadata.namespace, metadata.name)
-                    answer = prove(observation.snapshot, second.snapshot, action)
+                    if isinstance(action, OF_COPIES):
+                        seen = copies = second or copies or await self._look_at_copies(observation)
+                    else:
+                        seen = second = second or await self._look(metadata.namespace, metadata.name)
+                    answer = prove(observation.snapshot, seen.snapshot, action)
                     if not isinstance(answer, Allowed):
                         text = f"the precondition no longer holds: {answer.blocked.text}"
                         _log.warning("%s: %s: %s", metadata.name, action.line, text)
@@ -141,7 +154,7 @@ class Applier:
             _log.log(level, "%s: done: %s", metadata.name, action.line)
             done.append(action)
             if isinstance(action, CopyPartition | SetAvailability):
-                second = None  # it does not show what comes next depends on
+                second = copies = None  # they do not show what comes next depends on
         return Outcome(tuple(done))
 
     async def tell_unreadable(self, error: UnreadableError) -> str:

@@ -163,13 +163,7 @@ class Observer:
 
         Other errors of the API server about the object itself pass; every further error is in the snapshot.
         """
-        body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
-        if self._installations is not None:
-            await self._installations.check(body)
-        try:
-            cluster = stored_cluster(body)
-        except ResourceError as error:
-            raise UnreadableError(body, error, self._wall_clock()) from error
+        body, cluster = await self._cluster(namespace, name)
         at = self._wall_clock()
         access = await self.access(cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
@@ -177,6 +171,26 @@ class Observer:
         )
         look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
         return await self._with_processes(look, tree, closure)
+
+    async def _cluster(self, namespace: str, name: str) -> tuple[Object, WaltzCluster]:
+        body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
+        if self._installations is not None:
+            await self._installations.check(body)
+        try:
+            return body, stored_cluster(body)
+        except ResourceError as error:
+            raise UnreadableError(body, error, self._wall_clock()) from error
+
+    async def observe_copies(self, first: Observation) -> Observation:
+        """All that a proof about copies depends on, anew: the specification, ZooKeeper and the storage nodes.
+        Of the rest what `first` shows, and no servers. Errors as of `observe`."""
+        metadata = first.snapshot.cluster.metadata
+        if first.look is None:
+            return await self.observe(metadata.namespace, metadata.name)
+        body, cluster = await self._cluster(metadata.namespace, metadata.name)
+        look = replace(first.look, body=body, cluster=cluster)
+        tree, closure = await self._tree(cluster, look.access)
+        return await self._with_processes(look, tree, closure, servers=False)
 
     async def observe_again(self, look: KubernetesLook) -> Observation:
         """The same with what the API server showed before; Secrets that are not the operator's, which nobody
@@ -192,12 +206,15 @@ class Observer:
         look: KubernetesLook,
         tree: TreeView | NoTree | BrokenTree | Unknown,
         closure: Closure | None,
+        *,
+        servers: bool = True,
     ) -> Observation:
         cluster, access, kube, migrations = look.cluster, look.access, look.kube, look.migrations
         unreadable = look.unreadable
-        nodes, servers = await asyncio.gather(
+        asked = tree if servers else Unknown("servers were not asked")
+        nodes, loads = await asyncio.gather(
             self._processes.nodes(cluster, kube, tree, access),
-            self._processes.servers(tree, access, loads=cluster.spec.servers.rebalance is not None),
+            self._processes.servers(asked, access, loads=cluster.spec.servers.rebalance is not None),
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
@@ -205,7 +222,7 @@ class Observer:
             kube=migrations if isinstance(migrations, Unknown) else kube,
             tree=tree,
             nodes=nodes,
-            servers=servers,
+            servers=loads,
             now=self._wall_clock(),
             migrations=() if isinstance(migrations, Unknown) else migrations,
             tls_digests={role: found for role, found in digests.items() if found is not None},

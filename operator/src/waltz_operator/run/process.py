@@ -102,6 +102,7 @@ class OperatorParts:
             self.writer,
             WaltzWriter(self.ensembles, self._check),
             self.observer.observe,
+            self.observer.observe_copies,
             self._check,
         )
         self.reconciler = Reconciler(

@@ -13,6 +13,7 @@ from waltz_operator.model.actions import (
     Action,
     AssignInZooKeeper,
     CopyPartition,
+    DeletePod,
     EmitEvent,
     RemoveOnNode,
     SetAvailability,
@@ -52,7 +53,7 @@ class Looked:
 
 
 def applier(hand: Hand) -> Applier:
-    return Applier(cast("Any", hand), cast("Any", hand), cast("Any", None), lambda: None)
+    return Applier(cast("Any", hand), cast("Any", hand), cast("Any", None), cast("Any", None), lambda: None)
 
 
 async def test_cancellation_waits_for_the_write_under_way_and_makes_no_other() -> None:
@@ -88,6 +89,10 @@ class Recording:
         self.done.append("look")
         return Looked
 
+    async def look_at_copies(self, _first: object) -> Any:
+        self.done.append("look at copies")
+        return Looked
+
 
 async def test_what_depends_on_a_copy_is_proven_by_a_look_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look before it would show a target that is switched off."""
@@ -101,15 +106,25 @@ async def test_what_depends_on_a_copy_is_proven_by_a_look_after_it(monkeypatch: 
         assign,
         RemoveOnNode("n0:1", 2, 2, True, "proof"),
     ]
-    carrier = Applier(cast("Any", hand), cast("Any", hand), hand.look, lambda: None)
+    carrier = Applier(cast("Any", hand), cast("Any", hand), hand.look, hand.look_at_copies, lambda: None)
     outcome = await carrier.apply(steps, cast("Any", Looked))
     assert outcome.failed is None
     assert hand.done == [
-        "look",
+        "look at copies",
         "RemoveOnNode",
         "CopyPartition",
         "SetAvailability",
-        "look",
+        "look at copies",
         "AssignInZooKeeper",
         "RemoveOnNode",
     ]
+
+
+async def test_what_is_more_than_a_change_of_copies_has_a_whole_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waltz_operator.run.apply.prove", lambda *_: Allowed("so it is"))
+    hand = Recording()
+    remove = RemoveOnNode("n0:1", 2, 1, True, "proof")
+    restart = DeletePod("ledger-storage-1-0-0", "uid", "its image is another", "all others are current")
+    carrier = Applier(cast("Any", hand), cast("Any", hand), hand.look, hand.look_at_copies, lambda: None)
+    await carrier.apply([remove, restart, remove], cast("Any", Looked))
+    assert hand.done == ["look at copies", "RemoveOnNode", "look", "DeletePod", "RemoveOnNode"]

@@ -73,7 +73,7 @@ class Stage:
         observer = Observer(server, Ensembles(nobody), files, lambda: self.now)
         events = EventWriter(server, lambda: self.now, "test")
         hand = KubernetesWriter(server, events, lambda *_: job)
-        applier = Applier(hand, cast("Any", None), observer.observe, lambda: None)
+        applier = Applier(hand, cast("Any", None), observer.observe, observer.observe_copies, lambda: None)
         self.loop = Reconciler(observer, planner, applier, MagicMock(), 60.0)
 
     async def one_pass(self) -> PassResult:

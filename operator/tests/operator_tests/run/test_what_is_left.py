@@ -32,7 +32,7 @@ def migration(name: str, cluster: str = "ledger", *, deleted: bool = True, held:
 
 def applier(server: ObjectsKube, check: Any = lambda: None) -> Applier:
     nobody = cast("Any", None)
-    return Applier(KubernetesWriter(server, nobody, nobody), nobody, nobody, check)
+    return Applier(KubernetesWriter(server, nobody, nobody), nobody, nobody, nobody, check)
 
 
 async def test_deleted_migrations_of_a_cluster_that_is_gone_are_released() -> None:
