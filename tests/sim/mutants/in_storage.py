@@ -230,7 +230,7 @@ STORAGE_MUTANTS = (
         "and the partition does not open.",
         guards="the directory is synced after each deletion, which leaves a moment only",
         profile="disk",
-        found_at=2,
+        found_at=16,
     ),
     Mutant(
         name="flags_overwrite_marks",
@@ -273,7 +273,7 @@ STORAGE_MUTANTS = (
         guards="the server checks the data of what it reads once more, and so does the client, which cannot be talked out of "
         "it; so what shows is a changed ReqId or header, which that checksum leaves out",
         profile="disk",
-        found_at=0,
+        found_at=57,
     ),
     Mutant(
         name="maximum_moves_before_the_sync",
