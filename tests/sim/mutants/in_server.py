@@ -127,7 +127,7 @@ SERVER_MUTANTS = (
         ),
         expected=("duplicate", "duplicate_req_id", "unhandled"),
         how="An append that has committed is sent again when hundreds of others have followed it.",
-        found_at=2,
+        found_at=3,
     ),
     Mutant(
         name="search_begins_with_what_this_owner_has_seen",

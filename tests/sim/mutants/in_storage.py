@@ -230,7 +230,7 @@ STORAGE_MUTANTS = (
         "and the partition does not open.",
         guards="the directory is synced after each deletion, which leaves a moment only",
         profile="disk",
-        found_at=2,
+        found_at=16,
     ),
     Mutant(
         name="flags_overwrite_marks",
