@@ -238,6 +238,9 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
         return Allowed(f"it does not serve, and {len(serving)} others do")
+    if pod is not None and pod.ready and _servers_roll(kube):
+        text = "servers are being replaced, and need ZooKeeper to hand their partitions over"
+        return denied(what, Reason.SERVERS_FIRST, text)
     if joins(facts.desired, kube, name, facts.now):
         return Allowed("it is the only one, and the second one runs and waits for it")
     for one in others:
@@ -246,6 +249,16 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
                 what, Reason.OTHER_NODE_DOWN, f"one ZooKeeper server at a time; {one} does not serve"
             )
     return Allowed(f"all {len(others)} others serve in a quorum" if others else "it is the only one")
+
+
+def _servers_roll(kube: KubeView) -> bool:
+    """Whether servers are being replaced, and get on with it: one that can't start may wait for a change of
+    ZooKeeper itself, and one of a machine that is gone ends never."""
+    pods = [pod for pod in kube.pods.values() if pod.component == "server"]
+    if any(pod.deleting and pod.ready for pod in pods):
+        return True
+    rolls = kube.deployment is not None and not kube.deployment.calm
+    return rolls and bool(pods) and all(pod.ready or pod.deleting for pod in pods)
 
 
 def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: bool) -> Denied | None:

@@ -12,7 +12,15 @@ from waltz_operator.model.actions import DeletePod
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import ObjectKey, ObjectView, PodView, PVCView, StatefulSetView, Unknown
+from waltz_operator.model.snapshot import (
+    KubeView,
+    ObjectKey,
+    ObjectView,
+    PodView,
+    PVCView,
+    StatefulSetView,
+    Unknown,
+)
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.preconditions import still_so
@@ -78,6 +86,40 @@ def test_a_single_server_is_restarted_though_zookeeper_can_not_be_read() -> None
     found = replace(ensemble(server(ready=False, stuck="ImagePullBackOff")), tree=Unknown("no answer"))
     assert restarted(found) == [f"{SET}-0"]
     assert restarted(ensemble(server())) == [f"{SET}-0"]
+
+
+def while_servers(calm: bool, *servers: PodView) -> Facts:
+    """Three servers of ZooKeeper that serve and are to be restarted, and these of ours."""
+    found = ensemble(server(), server(), server())
+    assert isinstance(found.kube, KubeView)
+    assert found.kube.deployment is not None
+    pods = {**found.kube.pods, **{f"c-server-{number}": one for number, one in enumerate(servers)}}
+    deployment = replace(found.kube.deployment, calm=calm)
+    return replace(found, kube=replace(found.kube, deployment=deployment, pods=pods))
+
+
+def test_none_that_serves_is_restarted_while_servers_are_replaced() -> None:
+    """One that was stopped without a quorum kept its partitions until its session ended: 13 s."""
+    runs = PodView("uid", "server", NEW, True)
+    for found in (while_servers(False, runs, runs), while_servers(True, runs, replace(runs, deleting=True))):
+        assert restarted(found) == []
+        assert decide(found, objects()).blocked[0].reason == Reason.SERVERS_FIRST
+        assert not isinstance(still_so(found, DeletePod(f"{SET}-2", "uid", "", "")), Allowed)
+    assert restarted(while_servers(True, runs, runs)) == [f"{SET}-2"]
+
+
+def test_servers_that_do_not_get_ready_or_are_gone_with_their_machine_are_not_waited_for() -> None:
+    runs = PodView("uid", "server", NEW, True)
+    gone = replace(runs, ready=False, deleting=True)
+    assert restarted(while_servers(False, runs, replace(runs, ready=False))) == [f"{SET}-2"]
+    assert restarted(while_servers(True, runs, gone)) == [f"{SET}-2"]
+
+
+def test_one_that_does_not_serve_waits_for_no_server() -> None:
+    found = while_servers(False, PodView("uid", "server", NEW, True))
+    assert isinstance(found.kube, KubeView)
+    pods = {**found.kube.pods, f"{SET}-1": server(ready=False)}
+    assert restarted(replace(found, kube=replace(found.kube, pods=pods))) == [f"{SET}-1"]
 
 
 def test_nothing_before_the_stateful_set_has_the_change() -> None:
