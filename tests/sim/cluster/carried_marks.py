@@ -18,13 +18,15 @@ from waltz_storage.engine.storage_manager import StorageManager
 class CarriedMarks:
     """How far each copy of a partition has been since it was last cut. Owner: the world.
 
-    `shape`: that of the world, which may get another one until it runs. `assigned(partition)`: how many
-    copies the partition has at present, since administrators change that."""
+    `shape`: that of the world, which may get another one until it runs. `copies(partition)`: how many copies
+    the partition has at present, since administrators change that."""
 
-    def __init__(self, shape: Callable[[], Shape], assigned: Callable[[int], int]) -> None:
+    def __init__(self, shape: Callable[[], Shape], copies: Callable[[int], int]) -> None:
         self._shape = shape
-        self._assigned = assigned
+        self._copies = copies
         self._furthest: dict[int, dict[str, int]] = {}
+        self._stored: dict[int, int] = {}
+        """Partition to the record up to which a quorum has stored it, of the copies that there were then."""
         self.checked = 0
         """Marks that rose, on any node."""
         self._seen: dict[tuple[str, int], tuple[Partition, int, int]] = {}
@@ -39,16 +41,25 @@ class CarriedMarks:
             self._seen[node, partition_id] = partition, last, mark
             was_cut = copy is partition and last < last_before
             furthest[node] = last if was_cut else max(furthest.get(node, -1), last)
+            if was_cut:
+                self._stored.pop(partition_id, None)
+            if was_cut or last > last_before:
+                self._note_stored(partition_id)
             if mark <= mark_before:
                 continue
             self.checked += 1
-            holders = sum(most >= mark for most in furthest.values())
-            quorum = quorum_of(len(self._shape().placement[partition_id]))
-            if holders < quorum:
-                quorum = quorum_of(self._assigned(partition_id))
-            if holders < quorum:
+            if mark > self._stored.get(partition_id, -1):
+                self._note_stored(partition_id)  # there may be fewer copies now
+            if mark > (stored := self._stored.get(partition_id, -1)):
                 return (
-                    f"{node}: partition {partition_id}: {mark} is taken for committed, which {holders} of "
-                    f"{quorum} have stored"
+                    f"{node}: partition {partition_id}: {mark} is taken for committed, and a quorum has stored "
+                    f"{stored}"
                 )
         return None
+
+    def _note_stored(self, partition_id: int) -> None:
+        copies = min(len(self._shape().placement[partition_id]), self._copies(partition_id))
+        stored = sorted(self._furthest[partition_id].values(), reverse=True)
+        if 0 < (quorum := quorum_of(copies)) <= len(stored):
+            before = self._stored.get(partition_id, -1)
+            self._stored[partition_id] = max(before, stored[quorum - 1])

@@ -82,6 +82,11 @@ class ClusterState:
         found = ReplicaAssignments.from_bytes(self._peek(self.paths.assignment))
         return sorted(host_of(connect) for connect in found.replicas_of(partition))
 
+    def copies(self, partition: int) -> int:
+        """How many the partition's session has, which may not know yet of those that were assigned since."""
+        state, assigned = self.metadata(partition), len(self.assigned(partition))
+        return min(assigned, len(state.replicas)) if state is not None and state.replicas else assigned
+
     def committed_mark(self, partition: int) -> int:
         """The largest id that anybody, servers included, takes for committed."""
         marks = [self._shown_mark(partition)]

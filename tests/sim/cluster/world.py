@@ -83,9 +83,7 @@ class World:
         self.history = History(lambda: self.loop.now, self._note_violation)
         self._first_seen: dict[Violation, int] = {}
         self.storage: dict[str, StorageRole] = {}
-        self.marks = CarriedMarks(
-            lambda: self.shape, lambda partition_id: len(self.state.assigned(partition_id))
-        )
+        self.marks = CarriedMarks(lambda: self.shape, lambda partition_id: self.state.copies(partition_id))  # noqa: PLW0108
         self.servers: dict[str, ServerRole] = {}
         self.clients: dict[str, ClientRole] = {}
         workloads = choose(self.shape.partitions, self.loop.rng("workloads"))

@@ -255,9 +255,13 @@ def play(
     partitions: int = 1,
     storage_nodes: int = 3,
     servers: int = 2,
+    by_zookeeper: bool = False,
 ) -> Stage:
-    """Run a script to the usual ending; AssertionError with the first violations."""
+    """Run a script to the usual ending; AssertionError with the first violations. `by_zookeeper`: no client
+    asks servers for the way."""
     stage = Stage(seed, script, partitions=partitions, storage_nodes=storage_nodes, servers=servers)
+    if by_zookeeper:
+        stage.shape = replace(stage.shape, directory_clients=0.0)
     result = stage.run()
     collect_remains()
     found = [str(violation) for violation in result.violations[:5]]

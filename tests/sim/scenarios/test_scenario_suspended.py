@@ -94,7 +94,7 @@ def test_safety_d4_suspended_owner_acknowledges_and_confirms_nothing(
         await late.finish()
         assert [op.outcome.value for op in ops] == ["committed"]
 
-    play(seed, script)
+    play(seed, script, by_zookeeper=True)
 
 
 @pytest.mark.parametrize("seed", seeds(3))
@@ -130,7 +130,7 @@ def test_safety_d4_owner_at_a_cut_off_member_of_zookeeper_confirms_nothing(seed:
         await late.finish()
         assert [op.outcome.value for op in ops] == ["committed"]
 
-    play(seed, script)
+    play(seed, script, by_zookeeper=True)
 
 
 @pytest.mark.parametrize("seed", seeds(2))
@@ -153,4 +153,4 @@ def test_scenario_suspended_owner_answers_marks_that_are_old(seed: int) -> None:
         await late.finish()
         assert marks == [9]  # 19 was acknowledged when it asked
 
-    play(seed, script)
+    play(seed, script, by_zookeeper=True)
