@@ -45,9 +45,11 @@ _kazoo_log = logging.getLogger("waltz_cluster.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # what matters of it is logged here, once, as a change of state
 
 _MAX_RETRY_DELAY_SECONDS = 1.0
-_ATTEMPTS_PER_SESSION = 3
-"""To come back in before it ends, at least, although a server may accept a connection and swallow what it is
-sent (one that is starting, a frozen process), and one name may lead to all servers."""
+_FIRST_WAIT_SHARE = 1 / 12
+"""Of a session: so long the answer to the first request for it is waited for, and twice as long each time
+that none came. A server may accept a connection and swallow what it is sent (one that is starting, a frozen
+process), and one name may lead to all servers; and one that is slow gets its time."""
+_MAX_DOUBLINGS = 8
 _PERMISSIONS = {
     "r": Permissions.READ,
     "w": Permissions.WRITE,
@@ -94,8 +96,7 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
     except TlsSettingsError as error:
         raise ConfigError(f"{settings.source}: {error}") from None
     servers = settings.zookeeper_connect_string.partition("/")[0].count(",") + 1
-    attempts = max(servers, _ATTEMPTS_PER_SESSION)
-    handler = ConnectionHandler(tls, settings.zookeeper_session_timeout_ms / 1000 / attempts)
+    handler = ConnectionHandler(tls, settings.zookeeper_session_timeout_ms / 1000 / servers)
     try:
         client = KazooClient(
             handler=handler,
@@ -137,34 +138,38 @@ class KazooStore:
         self._thread_epoch = 0
         self._thread_session_id: int | None = None
         self._timeout_seconds: float = client._session_timeout / 1000
-        self._remember_granted_timeout()
+        self._watch_the_handshake()
         client.add_listener(self._state_changed)
 
-    def _remember_granted_timeout(self) -> None:
+    def _watch_the_handshake(self) -> None:
         """kazoo keeps the timeout the server granted in a local variable: read it off the result of its
-        connect. And it waits for the answer of a single server as long as the session lasts."""
+        connect. And it waits for the answer of a single server as long as the session lasts: see
+        `_FIRST_WAIT_SHARE`."""
         handler = self._client._connection
-        original = handler._connect
-        original_invoke, limit = handler._invoke, self._handler.attempt_seconds
+        original, original_invoke = handler._connect, handler._invoke
+        unanswered = 0
 
-        def invoke(
-            timeout: float, *args: Any, **more: Any
-        ) -> Any:  # thread; kazoo's requests while it connects
-            return original_invoke(min(timeout, limit), *args, **more)
+        def invoke(timeout: float, *args: Any, **more: Any) -> Any:  # thread; requests of the handshake
+            wait = self._timeout_seconds * _FIRST_WAIT_SHARE * 2 ** min(unanswered, _MAX_DOUBLINGS)
+            return original_invoke(min(timeout, wait), *args, **more)
 
         def connect_and_remember(*args: Any) -> Any:  # thread
+            nonlocal unanswered
             try:
                 result = original(*args)
+            except KazooTimeoutError:
+                unanswered += 1
+                raise
             except zk.KazooException:
                 self._handler.session_refused()
                 raise
+            unanswered = 0
             self._timeout_seconds = (
                 result[0] * 1.5 / 1000
             )  # its read timeout is two thirds of it, in milliseconds
             return result
 
-        handler._connect = connect_and_remember
-        handler._invoke = invoke
+        handler._connect, handler._invoke = connect_and_remember, invoke
 
     def _state_changed(self, state: str) -> None:  # thread
         if state == KazooState.CONNECTED:

@@ -19,13 +19,12 @@ from waltz_protocol.aio.tls import ClientTls
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Threads and sockets of one kazoo client. `tls` None: plaintext. `attempt_seconds`: for one server, TCP
-    and TLS together, and as long again for its answer; ZooKeeper's own client takes the session timeout
-    divided by the number of servers."""
+    and TLS together; ZooKeeper's own client takes the session timeout divided by the number of servers."""
 
     def __init__(self, tls: ClientTls | None, attempt_seconds: float) -> None:
         super().__init__()
         self._tls = tls
-        self.attempt_seconds = attempt_seconds
+        self._attempt_seconds = attempt_seconds
         self.problem: str | None = None
         """Why the last connection could not be made; None when it could."""
 
@@ -33,7 +32,7 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
     ) -> socket.socket:
         """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
-        limit = min(self.attempt_seconds, timeout or self.attempt_seconds)
+        limit = min(self._attempt_seconds, timeout or self._attempt_seconds)
         deadline = time.monotonic() + limit
         try:
             connection = socket.create_connection(address, limit)

@@ -122,11 +122,15 @@ async def test_a_restart_is_survived_with_the_session_and_its_znodes(
 
 
 class Relay:
-    """Between a client and ZooKeeper; it swallows what comes on the connections whose numbers it is given."""
+    """Between a client and ZooKeeper; it swallows what comes on the connections whose numbers it is given,
+    and from connection `late[0]` on the first answer comes `late[1]` seconds late."""
 
-    def __init__(self, server: EmbeddedZooKeeper, swallowed: set[int]) -> None:
+    def __init__(
+        self, server: EmbeddedZooKeeper, swallowed: set[int], late: tuple[int, float] = (0, 0.0)
+    ) -> None:
         self._address = server.connect_string.split(":")
         self._swallowed = swallowed
+        self._late_from, self._late_seconds = late
         self._writers: list[asyncio.StreamWriter] = []
         self.accepted = 0
 
@@ -151,21 +155,21 @@ class Relay:
             return
         beyond, to_zookeeper = await asyncio.open_connection(*self._address)
         self._writers.append(to_zookeeper)
+        late = self._late_seconds if self.accepted >= self._late_from else 0.0
         with contextlib.suppress(ConnectionError):
-            await asyncio.gather(self._pass(reader, to_zookeeper), self._pass(beyond, writer))
+            await asyncio.gather(self._pass(reader, to_zookeeper, 0.0), self._pass(beyond, writer, late))
 
     @staticmethod
-    async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, late: float) -> None:
         while data := await reader.read(65536):
+            await asyncio.sleep(late)
+            late = 0.0
             writer.write(data)
         writer.close()
 
 
-async def test_a_server_that_swallows_the_request_for_the_session_does_not_cost_it(
-    own_zookeeper: EmbeddedZooKeeper,
-) -> None:
-    """As one that is starting may, and where one name leads to all servers there is one to ask."""
-    relay = Relay(own_zookeeper, {2, 3})
+async def back_in_the_session(relay: Relay) -> list[tuple[SessionState, int]]:
+    """What becomes of a session of 9 s whose connection is cut."""
     async with relay.running() as address:
         settings = zookeeper_settings(address, "/any", **{"zookeeper.sessionTimeout": 9_000})
         store = await connect(settings)
@@ -176,8 +180,35 @@ async def test_a_server_that_swallows_the_request_for_the_session_does_not_cost_
             await until(lambda: len(events) == 2, 30)
         finally:
             await store.close()
-    assert [(e.state, e.epoch) for e in events] == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
+    return [(event.state, event.epoch) for event in events]
+
+
+async def test_a_server_that_swallows_the_request_for_the_session_does_not_cost_it(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    """As one that is starting may, and where one name leads to all servers there is one to ask."""
+    relay = Relay(own_zookeeper, {2, 3})
+    found = await back_in_the_session(relay)
+    assert found == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
     assert relay.accepted == 4
+
+
+async def test_a_slow_answer_does_not_cost_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:
+    """When all clients come back at once, say."""
+    found = await back_in_the_session(Relay(own_zookeeper, set(), late=(2, 2.5)))
+    assert found == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
+
+
+async def test_a_zookeeper_that_needs_long_to_begin_a_session_is_reached(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
+    """Asked for sessions of 1.5 s, it needs 0.8 s to begin one."""
+    relay = Relay(own_zookeeper, set(), late=(1, 0.8))
+    async with relay.running() as address:
+        keys = {"zookeeper.sessionTimeout": 1_500, "zookeeper.connectTimeout": 30_000}
+        store = await connect(zookeeper_settings(address, "/any", **keys))
+        await store.close()
+    assert relay.accepted <= 6
 
 
 async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(

@@ -307,7 +307,7 @@ class ReplicaRecovery:
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
         own, other = self.header_at(txid), self._run.header_of(reference, txid)
-        if own is None or other is None:
+        if own is None or other is None or own[:2] != other[:2]:  # what is gone since makes no fork
             asked = link.record_header(self._session_id, self._partition_id, txid)
             own, other = await asyncio.gather(asked, self._header_of(reference, txid))
         if own is None:  # no fork: its copy was taken away or set back since it answered

@@ -9,8 +9,8 @@ import pytest
 from server_tests.store.fakes import PARTITION, ROOT, Cluster, FakeLink, entries, entry, until
 from server_tests.store.test_replica_phases import NoSession
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.types import Endpoint
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId, RecordHeader
 from waltz_server.store.api import StoreSettings, StoreState
 from waltz_server.store.metadata_keeper import MetadataKeeper
 from waltz_server.store.recovery import Recovery
@@ -132,3 +132,60 @@ async def test_safety_a2_headers_of_a_log_that_changes_are_forgotten() -> None:
         link.close()
         assert replica.header_at(1) is None
         await directory.close()
+
+
+class Run(NoSession):
+    def __init__(self) -> None:
+        super().__init__()
+        self.members: dict[str, ReplicaRecovery] = {}
+
+    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+        return self.members[name].header_at(txid)
+
+    def link_of(self, name: str) -> ReplicaLink | None:
+        return self.members[name].link
+
+    def note(self, event: str, **values: str) -> None: ...
+
+
+async def test_a_copy_that_was_taken_away_since_makes_no_fork_of_a_good_one() -> None:
+    """The session waits for its quorum; meanwhile an administrator removes the forked copy and assigns it
+    again, while the connection stays. Whoever comes then was refused for the session: as a fork of records
+    that nobody holds any longer."""
+    async with Cluster() as cluster:
+        for one in cluster.nodes.values():
+            one.version = 1
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(3))
+        await until(lambda: all(one.max_txid == 2 for one in cluster.nodes.values()))
+        session_id = server.store.session_id
+        await server.crash()
+        bad = cluster.nodes["a:1"]
+        bad.log[2] = bad.log[2][:8] + entry().req_id + bad.log[2][24:]
+
+        async def open_link(endpoint: Endpoint) -> ReplicaLink:
+            return FakeLink(cluster.nodes[str(endpoint)], 2.0)
+
+        rng, settings = random.Random(1), StoreSettings()
+        keeper = MetadataKeeper(StoreMetadata(cluster.admin, ROOT), PARTITION, rng)
+        directory = ReplicaDirectory(open_link, settings=settings, rng=rng)
+        context = SessionContext(PARTITION, settings, directory, keeper, rng)
+        states = {
+            name: ReplicaState(PartitionId(PARTITION), name, session_id, UNRESOLVED) for name in cluster.names
+        }
+        recovery = Recovery(
+            partition_id=PARTITION,
+            session_id=session_id + 1,
+            replicas=cluster.names,
+            metadata=PartitionMetadata(1, session_id + 1, states),
+        )
+        run = Run()
+        for name in cluster.names:
+            run.members[name] = ReplicaRecovery(run, context, recovery, session_id + 1, name, Tail(2, 1))
+        await run.members["a:1"]._connect()
+        bad.rebuild()
+        link = await run.members["b:1"]._connect()
+        await run.members["b:1"]._compare(link, "a:1", 2)
+        await directory.close()
+        assert recovery._replicas["b:1"].refused is None

@@ -43,6 +43,8 @@ from waltz_storage.service.metrics import StorageMetrics
 from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
+STALL_SECONDS = 1.0
+"""Disk threads that have finished nothing for so long hang: memory answers nothing then."""
 log = structlog.get_logger(__name__)
 
 
@@ -190,6 +192,7 @@ class DiskPool:
         self._loop = asyncio.get_running_loop()
         self._gate = InlineGate(inline_limits) if inline_limits is not None else None
         self._on_threads = 0  # jobs, or batches
+        self._progress_at = self._loop.time()
         self._line: JobLine[tuple[QueuedJob, bool]] = JobLine()
         self._next_batch: list[QueuedJob] = []
         self._batch_due = False  # it begins at the end of this turn
@@ -238,8 +241,13 @@ class DiskPool:
     def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:
         """Hand a job to a disk thread, or run it here and now."""
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
-        if needs_no_disk(self.manager.partitions.get(queue.partition_id), queue.fence.session_id, items):
-            queue.finished(self._run(queue, job, items))
+        partition = self.manager.partitions.get(queue.partition_id)
+        if needs_no_disk(partition, queue.fence.session_id, items) and not self._stalled:
+            result = self._run(queue, job, items)
+            if queue.size:  # not from the end of one job to the next: others have their turn
+                self._loop.call_soon(queue.finished, result)
+            else:
+                queue.finished(result)
             return
         gate = self._gate
         lone = gate is not None and _is_lone(items, gate.limits)
@@ -255,9 +263,24 @@ class DiskPool:
             self._next_batch.append(QueuedJob(queue, job, items))
             self._schedule_batch()
             return
-        self._on_threads += 1
         self._line.add((QueuedJob(queue, job, items), lone), first=opens_session(items))
-        self._executor.submit(self._run_next_on_thread)
+        self._to_thread(self._run_next_on_thread)
+
+    @property
+    def _stalled(self) -> bool:
+        """Whether no disk thread has finished anything for a while: who asks whether the node is able has to
+        wait as long as who writes."""
+        return bool(self._on_threads) and self._loop.time() - self._progress_at > STALL_SECONDS
+
+    def _to_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        if not self._on_threads:
+            self._progress_at = self._loop.time()
+        self._on_threads += 1
+        self._executor.submit(work, *arguments)
+
+    def _back_from_thread(self) -> None:
+        self._on_threads -= 1
+        self._progress_at = self._loop.time()
 
     def _schedule_batch(self) -> None:
         """Begin a batch at the end of this turn, with everything that other connections still bring."""
@@ -271,8 +294,7 @@ class DiskPool:
         if not batch or self._on_threads:
             self._next_batch = batch
             return
-        self._on_threads += 1
-        self._executor.submit(self._run_batch_on_thread, batch)
+        self._to_thread(self._run_batch_on_thread, batch)
 
     def _run_batch_on_thread(self, batch: list[QueuedJob]) -> None:
         started = perf_counter()
@@ -282,7 +304,7 @@ class DiskPool:
         self._loop.call_soon_threadsafe(self._batch_done, results, seconds)
 
     def _batch_done(self, results: list[tuple[PartitionQueue, JobResult]], seconds: float) -> None:
-        self._on_threads -= 1
+        self._back_from_thread()
         if self._gate is not None and seconds >= 0:
             self._gate.took(seconds, inline=False)
         for queue, result in results:
@@ -310,10 +332,9 @@ class DiskPool:
     def flush(self) -> None:
         """With a journal: write into the files what is in the journal only. Not while a batch runs."""
         if self.manager.unmade and not self._on_threads:
-            self._on_threads += 1
             self._making = True
             self._idle.clear()
-            self._executor.submit(self._make_on_thread)
+            self._to_thread(self._make_on_thread)
 
     def _make_on_thread(self) -> None:
         try:
@@ -354,7 +375,7 @@ class DiskPool:
         self._loop.call_soon_threadsafe(self._thread_done, queue, result, seconds)
 
     def _thread_done(self, queue: PartitionQueue, result: JobResult, seconds: float) -> None:
-        self._on_threads -= 1
+        self._back_from_thread()
         if self._gate is not None and seconds >= 0:
             self._gate.took(seconds, inline=False)
         queue.finished(result)

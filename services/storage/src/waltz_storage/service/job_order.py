@@ -28,14 +28,13 @@ _OPENING = _QUESTIONS | {
     storage.SetLowWaterMarkRequest.TYPE,
     storage.TruncateRequest.TYPE,
     storage.RecordHeaderRequest.TYPE,
-    storage.RecordHeaderListRequest.TYPE,
 }
 
 T = TypeVar("T")
 
 
 def opens_session(items: Iterable[Request | Call]) -> bool:
-    """Whether a job has a request of those that only the opening of a session sends."""
+    """Whether a job has a request of those that the opening of a session sends, and feeds do not."""
     return any(isinstance(item, Request) and item.kind in _OPENING for item in items)
 
 
