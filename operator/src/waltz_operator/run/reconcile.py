@@ -8,8 +8,8 @@ A pass, from top to bottom:
 1. observe the world once; an object that cannot be read gets that said in its status;
 2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the
    cluster's plan;
-3. each migration that has something to do; after more than a status was written on an observation of its
-   own, because that may have changed what it may do;
+3. each migration that has something to do; after more than a status was written, or a write has failed, on an
+   observation of its own, because that may have changed what it may do;
 4. at the end of a deletion the finalizer goes.
 
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
@@ -195,7 +195,9 @@ class Reconciler:
         if result.ends_pass:
             return result, None
         for migration in observation.snapshot.migrations:
-            found = await self._migration(key, migration, observation)
+            # what a failed write has become does not show in the look of the pass
+            anew = bool(result.error or result.left_out)
+            found = await self._migration(key, migration, observation, anew=anew)
             result = replace(
                 found,
                 wrote=result.wrote or found.wrote,
@@ -206,7 +208,7 @@ class Reconciler:
                 left_out=_joined(result.left_out, found.left_out),
             )
             if found.wrote or found.gone:
-                break  # one that failed concerns itself: the next one is observed anew
+                break  # one that failed concerns itself
         return result, None if observation.own_writes or result.wrote else observation.look
 
     # -------------------------------------------------------------------------------------------- the cluster
@@ -345,14 +347,18 @@ class Reconciler:
 
     # --------------------------------------------------------------------------------------------- migrations
 
-    async def _migration(self, key: Key, migration: WaltzMigration, observation: Observation) -> PassResult:
-        """The turn of one migration. A write of it that is rejected for good is reported on it, and does not
-        concern the others."""
+    async def _migration(
+        self, key: Key, migration: WaltzMigration, observation: Observation, *, anew: bool
+    ) -> PassResult:
+        """The turn of one migration, on an observation of its own when the pass has left something in doubt
+        (`anew`). A write of it that is rejected for good is reported on it, and does not concern the
+        others."""
         name = migration.metadata.name
         if (resting := self._at_rest_since(migration, observation)) is not None:
             return resting
         look = observation
-        observation = recorded(look, self._wall_clock()) or await self._observer.observe(*key)
+        held = None if anew else recorded(look, self._wall_clock())
+        observation = held or await self._observer.observe(*key)
         found = next((one for one in observation.snapshot.migrations if one.metadata.name == name), None)
         if found is None:
             return PassResult(self._resync_seconds, False)

@@ -3,13 +3,16 @@ before it is written, and never on an old look."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
-from operator_tests.run.test_refusals import Stage, stage, waltz_cluster, waltz_migration
+import pytest
+
+from operator_tests.run.test_refusals import FORBIDDEN, Stage, stage, waltz_cluster, waltz_migration
 from operator_tests.run.test_resting import Counted, counted
 from waltz_operator.kube.client import Object
-from waltz_operator.kube.errors import KubeConflictError
+from waltz_operator.kube.errors import KubeConflictError, KubeUnavailableError
 from waltz_operator.model.actions import ApplyObject, Plan, SetStatus
 from waltz_operator.model.snapshot import ObjectKey, Snapshot
 from waltz_operator.plan.builder import AT_ONCE, SOON
@@ -111,3 +114,61 @@ async def test_records_of_one_turn_are_bounded() -> None:
         planner.count = True
         await found.one_pass()
         assert writes(server) == ["status"] * (1 + MAX_RECORDS)
+
+
+class OneAtATime(PurePlanner):
+    """A migration is begun, which is recorded, when no other one is under way."""
+
+    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+        mine = next(one for one in snapshot.migrations if one.metadata.name == name)
+        if any(one.status.message for one in snapshot.migrations):
+            return Plan((), mine.status)
+        status = mine.status.model_copy(update={"message": "under way"})
+        about = ObjectKey("WaltzMigration", name)
+        write = SetStatus(about, mine.metadata.uid, mine.metadata.resource_version, status)
+        return Plan((write,), status, requeue_seconds=AT_ONCE)
+
+
+class LosesAnAnswer(Counted):
+    """Writes the status of m1, and its first answer is lost."""
+
+    lost = False
+
+    async def replace(self, obj: Mapping[str, Any], *, status: bool = False) -> Object:
+        done = await super().replace(obj, status=status)
+        if obj["metadata"]["name"] == "m1" and not self.lost:
+            self.lost = True
+            raise KubeUnavailableError("the connection was reset")
+        return done
+
+
+@pytest.mark.parametrize("server_class", [Counted, LosesAnAnswer])
+async def test_the_next_migration_is_not_begun_when_the_record_of_another_one_is_in_doubt(
+    server_class: type[Counted],
+) -> None:
+    async with stage(waltz_cluster(), planner=OneAtATime()) as found:
+        found.loop._wall_clock = lambda: found.now
+        await found.settle(10)
+        server = counted(found)
+        server.__class__ = server_class
+        for name in ("m1", "m2"):
+            server.objects["WaltzMigration", name] = waltz_migration(name)
+        await found.settle(3)
+        statuses = {name: server.objects["WaltzMigration", name].get("status") or {} for name in ("m1", "m2")}
+        assert [name for name, status in statuses.items() if status.get("message")] == ["m1"]
+
+
+async def test_a_migration_decides_on_a_look_of_its_own_when_an_object_was_left_out() -> None:
+    """What became of an object whose write failed does not show in the look of the pass."""
+    service = ("Service", "ledger-zookeeper")
+    async with settled(waltz_migration("m1")) as (found, server, _):
+        del server.objects[service]
+        server.refuse[service] = FORBIDDEN
+        await found.one_pass()  # writes the status
+        await found.one_pass()
+        server.objects[MIGRATION] = waltz_migration("m1")
+        del server.objects[STEP]
+        server.asked.clear()
+        await found.one_pass()
+        assert STEP in server.objects
+        assert looks(server) == 2
