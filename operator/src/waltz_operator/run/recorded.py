@@ -21,7 +21,8 @@ from waltz_operator.run.apply import Outcome
 from waltz_operator.run.observe import Observation
 
 MAX_AGE_SECONDS = 2.0
-"""An older look is not used again. An answer of a storage node counts for longer."""
+"""An older look is not used again. It is as old as the first of its answers: a silent storage node holds up
+the last one for seconds."""
 MAX_RECORDS = 4
 """So many records one turn writes: one change is over, the next one is begun, and it steps aside."""
 
@@ -44,8 +45,8 @@ def is_budget(step: Action) -> bool:
 def recorded(observation: Observation, now: float) -> Observation | None:
     """The same look with the objects that were written since. None: it is too old, or one of them cannot be
     read."""
-    snapshot = observation.snapshot
-    if not 0.0 <= now - snapshot.now <= MAX_AGE_SECONDS:
+    snapshot, look = observation.snapshot, observation.look
+    if look is None or not 0.0 <= now - look.at <= MAX_AGE_SECONDS:
         return None
     written = observation.written
     try:

@@ -109,6 +109,21 @@ async def test_an_old_look_is_not_used_again() -> None:
         assert STEP in server.objects
 
 
+async def test_a_look_is_as_old_as_its_first_answer() -> None:
+    """A silent node holds up the last one."""
+    async with settled(waltz_migration("m1")) as (found, server, _):
+
+        def slow() -> None:
+            found.now += MAX_AGE_SECONDS
+
+        server.during = slow  # before each list is answered
+        await found.one_pass()
+        assert writes(server) == ["status"]
+        server.during = None
+        await found.one_pass()
+        assert STEP in server.objects
+
+
 async def test_records_of_one_turn_are_bounded() -> None:
     async with settled(waltz_migration("m1")) as (found, server, planner):
         planner.count = True
