@@ -28,6 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from waltz_admin.authority import TlsMaterialError
@@ -59,7 +60,7 @@ from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
-from waltz_operator.run.recorded import Applied, is_budget, recorded, with_records
+from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
 _log = logging.getLogger(__name__)
@@ -235,10 +236,7 @@ class Reconciler:
                 return result
             if settled is not observation:
                 observation, plan = settled, self._planner.plan(settled.snapshot)
-
-        async def apply(one: Plan, seen: Observation) -> Applied:
-            return await self._apply_without_rejected(key, one, self._planner.plan, seen)
-
+        apply = partial(self._apply_without_rejected, key)
         applied = await with_records(plan, self._planner.plan, apply, observation, self._wall_clock)
         result = await self._result_of_plan(key, applied)
         if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
@@ -282,7 +280,7 @@ class Reconciler:
         return result, applied.observation
 
     async def _apply_without_rejected(
-        self, key: Key, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
+        self, key: Key, plan: Plan, planned: Planned, observation: Observation
     ) -> Applied:
         """Carry out `plan`. After each object that the API server rejects, make a plan with that known
         (`planned`), and carry out what was not done yet. Each round knows of one rejected object more, so
@@ -318,7 +316,7 @@ class Reconciler:
     async def _only_reported(
         self,
         plan: Plan,
-        planned: Callable[[Snapshot], Plan],
+        planned: Planned,
         observation: Observation,
         outcome: Outcome,
         failed: ApplyObject | DeleteObject,
@@ -376,7 +374,7 @@ class Reconciler:
         def planned(seen: Snapshot) -> Plan:
             return self._planner.plan_migration(name, seen)
 
-        async def apply(one: Plan, seen: Observation) -> Applied:
+        async def apply(one: Plan, _: Planned, seen: Observation) -> Applied:
             return Applied(await self._applier.apply(one.actions, seen), one, seen)
 
         plan = planned(observation.snapshot)

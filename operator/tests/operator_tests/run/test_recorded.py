@@ -21,6 +21,8 @@ from waltz_operator.run.recorded import MAX_AGE_SECONDS, MAX_RECORDS
 
 STEP = ("ConfigMap", "step")
 BODY = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "step", "namespace": "demo"}}
+BUDGET = ObjectKey("PodDisruptionBudget", "budget")
+BUDGET_BODY = {**BODY, "kind": BUDGET.kind, "metadata": {"name": BUDGET.name, "namespace": "demo"}}
 MIGRATION = ("WaltzMigration", "m1")
 
 
@@ -187,3 +189,31 @@ async def test_a_migration_decides_on_a_look_of_its_own_when_an_object_was_left_
         await found.one_pass()
         assert STEP in server.objects
         assert looks(server) == 2
+
+
+class Counts(PurePlanner):
+    """Records of a cluster one number after the other, each plan with a disruption budget that differs in
+    the look of the pass."""
+
+    last = 3
+    FAILED = 99
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        cluster = snapshot.cluster
+        number = cluster.status.observed_generation
+        if snapshot.failed is None and number >= self.last:
+            return Plan((), cluster.status, teardown_complete=True)
+        number = number + 1 if snapshot.failed is None else self.FAILED
+        status = cluster.status.model_copy(update={"observed_generation": number})
+        metadata = cluster.metadata
+        about = ObjectKey("WaltzCluster", metadata.name)
+        write = SetStatus(about, metadata.uid, metadata.resource_version, status)
+        budget = () if metadata.deleting else (ApplyObject(BUDGET, BUDGET_BODY, "it differs", "uid-of-it"),)
+        return Plan((*budget, write), status, requeue_seconds=AT_ONCE)
+
+
+async def test_a_disruption_budget_is_written_once_in_a_pass_with_several_records() -> None:
+    async with stage(waltz_cluster(), planner=Counts()) as found:
+        found.loop._wall_clock = lambda: found.now
+        await found.one_pass()
+        assert [verb for verb, *_ in found.server.writes] == ["apply", "status", "status", "status"]
