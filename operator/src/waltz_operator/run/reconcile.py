@@ -240,7 +240,8 @@ class Reconciler:
         applied = await with_records(plan, self._planner.plan, apply, observation, self._wall_clock)
         result = await self._result_of_plan(key, applied)
         if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
-            done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
+            step = SetFinalizer(about, metadata.uid, False)
+            done = await self._write(key, [step], applied.observation)
             return replace(done, gone=not done.error)
         return result
 
@@ -273,7 +274,7 @@ class Reconciler:
 
         plan = without_rejected(observation.snapshot)
         applied = await self._apply_without_rejected(key, plan, without_rejected, observation)
-        result = await self._result(key, applied.outcome, observation, None)
+        result = await self._result(key, applied.outcome, applied.observation, None)
         if applied.unsure:
             text = "; ".join(one.text for one in applied.observation.snapshot.rejected.values())
             result = PassResult(SOON, result.wrote, text)

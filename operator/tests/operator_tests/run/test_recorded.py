@@ -193,7 +193,7 @@ async def test_a_migration_decides_on_a_look_of_its_own_when_an_object_was_left_
 
 class Counts(PurePlanner):
     """Records of a cluster one number after the other, each plan with a disruption budget that differs in
-    the look of the pass."""
+    the look of the pass; then the teardown is complete. A failure is reported as `FAILED`."""
 
     last = 3
     FAILED = 99
@@ -212,8 +212,33 @@ class Counts(PurePlanner):
         return Plan((*budget, write), status, requeue_seconds=AT_ONCE)
 
 
+class Strict(Counted):
+    """A status whose version is not the newest is a conflict; finalizers cannot be written."""
+
+    async def replace(self, obj: Mapping[str, Any], *, status: bool = False) -> Object:
+        newest = self.objects[obj["kind"], obj["metadata"]["name"]]["metadata"]["resourceVersion"]
+        if obj["metadata"]["resourceVersion"] != newest:
+            raise KubeConflictError(f"the newest version is {newest}", status=409)
+        return await super().replace(obj, status=status)
+
+    async def merge_patch(self, *where: Any, status: bool = False) -> Object:
+        raise KubeUnavailableError("no answer within 10 s")
+
+
 async def test_a_disruption_budget_is_written_once_in_a_pass_with_several_records() -> None:
     async with stage(waltz_cluster(), planner=Counts()) as found:
         found.loop._wall_clock = lambda: found.now
         await found.one_pass()
         assert [verb for verb, *_ in found.server.writes] == ["apply", "status", "status", "status"]
+
+
+async def test_a_failure_after_several_records_is_reported_on_the_version_that_they_left() -> None:
+    body = waltz_cluster()
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    async with stage(body, planner=Counts()) as found:
+        found.loop._wall_clock = lambda: found.now
+        counted(found).__class__ = Strict
+        result = await found.one_pass()
+        assert "no answer within 10 s" in result.error
+        status = found.server.objects["WaltzCluster", "ledger"]["status"]
+        assert status["observedGeneration"] == Counts.FAILED
