@@ -193,20 +193,14 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
         if copy is None:
             return step
         return replace(step, actions=(*step.actions, copy, _online(facts, move, target), assign))
-    copy = _begun_copy(facts, move, target, replica, options)
-    if copy is None:
-        fill = _fill(facts, move, target, replica, options)
-        if fill is not None:
-            return fill
+    fill = _fill(facts, move, target, replica, options)
+    if fill is not None:
+        return fill
     online = _online(facts, move, target)
     if isinstance(gate, Denied):
-        if copy is not None:
-            return _stop(MoveState.TARGET_OFFLINE, gate)
         if not replica.available:
             return Step(MoveState.VERIFIED, (online,), message="it goes online")
         return _stop(MoveState.TARGET_ONLINE, gate)
-    if copy is not None:
-        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)
     if not replica.available:
         return Step(MoveState.VERIFIED, (online, assign), message=gate.proof)
     return Step(MoveState.TARGET_ONLINE, (assign,), message=gate.proof)
@@ -216,22 +210,10 @@ def _online(facts: Facts, move: Move, target: str) -> SetAvailability:
     return SetAvailability(target, facts.admin_port(target), move.partition, True)
 
 
-def _begun_copy(
-    facts: Facts, move: Move, target: str, replica: NodeReplica, options: ChangeOptions
-) -> CopyPartition | None:
-    """The copy that the operator makes itself into a partition that the target has already, and nothing in
-    it. One that was begun and has come to nothing is completed by a Job."""
-    source = _copy_source(facts, move)
-    if source is None or replica.available or facts.job(options.job) is not None:
-        return None
-    if replica.max_transaction_id != -1 or _empty(source[1], replica):
-        return None
-    return _small_copy(facts, move, target, options)
-
-
 def _small_copy(facts: Facts, move: Move, target: str, options: ChangeOptions) -> CopyPartition | None:
-    """The copy, where the operator makes it itself: it is small, also by its rate, and the target is a pod of
-    ours."""
+    """The copy into a partition that the target is being assigned, where the operator makes it itself: it is
+    small, also by its rate, and the target is a pod of the cluster. It is tried once: what is found assigned
+    already is completed by a Job."""
     source = _copy_source(facts, move)
     if source is None:
         return None

@@ -163,8 +163,8 @@ class Observer:
 
         Other errors of the API server about the object itself pass; every further error is in the snapshot.
         """
-        body, cluster = await self._cluster(namespace, name)
         at = self._wall_clock()
+        body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
             self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)

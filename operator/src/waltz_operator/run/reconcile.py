@@ -8,8 +8,8 @@ A pass, from top to bottom:
 1. observe the world once; an object that cannot be read gets that said in its status;
 2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the
    cluster's plan;
-3. each migration that has something to do; after more than a status was written on an observation of its
-   own, because that may have changed what it may do;
+3. each migration that has something to do; after more than a status was written, or a write has failed, on an
+   observation of its own, because that may have changed what it may do;
 4. at the end of a deletion the finalizer goes.
 
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
@@ -28,6 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from waltz_admin.authority import TlsMaterialError
@@ -59,7 +60,7 @@ from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
-from waltz_operator.run.recorded import Applied, is_budget, recorded, with_records
+from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
 _log = logging.getLogger(__name__)
@@ -195,7 +196,9 @@ class Reconciler:
         if result.ends_pass:
             return result, None
         for migration in observation.snapshot.migrations:
-            found = await self._migration(key, migration, observation)
+            # what a failed write has become does not show in the look of the pass
+            anew = bool(result.error or result.left_out)
+            found = await self._migration(key, migration, observation, anew=anew)
             result = replace(
                 found,
                 wrote=result.wrote or found.wrote,
@@ -206,7 +209,7 @@ class Reconciler:
                 left_out=_joined(result.left_out, found.left_out),
             )
             if found.wrote or found.gone:
-                break  # one that failed concerns itself: the next one is observed anew
+                break  # one that failed concerns itself
         return result, None if observation.own_writes or result.wrote else observation.look
 
     # -------------------------------------------------------------------------------------------- the cluster
@@ -233,14 +236,12 @@ class Reconciler:
                 return result
             if settled is not observation:
                 observation, plan = settled, self._planner.plan(settled.snapshot)
-
-        async def apply(one: Plan, seen: Observation) -> Applied:
-            return await self._apply_without_rejected(key, one, self._planner.plan, seen)
-
+        apply = partial(self._apply_without_rejected, key)
         applied = await with_records(plan, self._planner.plan, apply, observation, self._wall_clock)
         result = await self._result_of_plan(key, applied)
         if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
-            done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
+            step = SetFinalizer(about, metadata.uid, False)
+            done = await self._write(key, [step], applied.observation)
             return replace(done, gone=not done.error)
         return result
 
@@ -273,14 +274,14 @@ class Reconciler:
 
         plan = without_rejected(observation.snapshot)
         applied = await self._apply_without_rejected(key, plan, without_rejected, observation)
-        result = await self._result(key, applied.outcome, observation, None)
+        result = await self._result(key, applied.outcome, applied.observation, None)
         if applied.unsure:
             text = "; ".join(one.text for one in applied.observation.snapshot.rejected.values())
             result = PassResult(SOON, result.wrote, text)
         return result, applied.observation
 
     async def _apply_without_rejected(
-        self, key: Key, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
+        self, key: Key, plan: Plan, planned: Planned, observation: Observation
     ) -> Applied:
         """Carry out `plan`. After each object that the API server rejects, make a plan with that known
         (`planned`), and carry out what was not done yet. Each round knows of one rejected object more, so
@@ -316,7 +317,7 @@ class Reconciler:
     async def _only_reported(
         self,
         plan: Plan,
-        planned: Callable[[Snapshot], Plan],
+        planned: Planned,
         observation: Observation,
         outcome: Outcome,
         failed: ApplyObject | DeleteObject,
@@ -345,14 +346,18 @@ class Reconciler:
 
     # --------------------------------------------------------------------------------------------- migrations
 
-    async def _migration(self, key: Key, migration: WaltzMigration, observation: Observation) -> PassResult:
-        """The turn of one migration. A write of it that is rejected for good is reported on it, and does not
-        concern the others."""
+    async def _migration(
+        self, key: Key, migration: WaltzMigration, observation: Observation, *, anew: bool
+    ) -> PassResult:
+        """The turn of one migration, on an observation of its own when the pass has left something in doubt
+        (`anew`). A write of it that is rejected for good is reported on it, and does not concern the
+        others."""
         name = migration.metadata.name
         if (resting := self._at_rest_since(migration, observation)) is not None:
             return resting
         look = observation
-        observation = recorded(look, self._wall_clock()) or await self._observer.observe(*key)
+        held = None if anew else recorded(look, self._wall_clock())
+        observation = held or await self._observer.observe(*key)
         found = next((one for one in observation.snapshot.migrations if one.metadata.name == name), None)
         if found is None:
             return PassResult(self._resync_seconds, False)
@@ -370,7 +375,7 @@ class Reconciler:
         def planned(seen: Snapshot) -> Plan:
             return self._planner.plan_migration(name, seen)
 
-        async def apply(one: Plan, seen: Observation) -> Applied:
+        async def apply(one: Plan, _: Planned, seen: Observation) -> Applied:
             return Applied(await self._applier.apply(one.actions, seen), one, seen)
 
         plan = planned(observation.snapshot)

@@ -7,21 +7,24 @@ needs a proof depends on it, for the applier looks again before those.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.parse import stored_cluster, stored_migration
 from waltz_operator.kube import kinds
 from waltz_operator.model.actions import Action, ApplyObject, EmitEvent, Plan, SetStatus
-from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.model.snapshot import ObjectKey, Snapshot
 from waltz_operator.plan.builder import AT_ONCE
 from waltz_operator.run.apply import Outcome
 from waltz_operator.run.observe import Observation
 
+Planned = Callable[[Snapshot], Plan]
+
 MAX_AGE_SECONDS = 2.0
-"""An older look is not used again. An answer of a storage node counts for longer."""
+"""An older look is not used again. It is as old as the first of its answers: a silent storage node holds up
+the last one for seconds."""
 MAX_RECORDS = 4
 """So many records one turn writes: one change is over, the next one is begun, and it steps aside."""
 
@@ -36,7 +39,7 @@ class Applied(NamedTuple):
     unsure: bool = False
 
 
-def is_budget(step: Action) -> bool:
+def is_budget(step: Action) -> TypeGuard[ApplyObject]:
     """A disruption budget follows every change of the copies, and nothing is decided on it."""
     return isinstance(step, ApplyObject) and step.key.kind == kinds.POD_DISRUPTION_BUDGET.kind
 
@@ -44,8 +47,8 @@ def is_budget(step: Action) -> bool:
 def recorded(observation: Observation, now: float) -> Observation | None:
     """The same look with the objects that were written since. None: it is too old, or one of them cannot be
     read."""
-    snapshot = observation.snapshot
-    if not 0.0 <= now - snapshot.now <= MAX_AGE_SECONDS:
+    snapshot, look = observation.snapshot, observation.look
+    if look is None or not 0.0 <= now - look.at <= MAX_AGE_SECONDS:
         return None
     written = observation.written
     try:
@@ -77,19 +80,27 @@ def awaits_record(applied: Applied) -> bool:
 
 async def with_records(
     plan: Plan,
-    planned: Callable[[Snapshot], Plan],
-    apply: Callable[[Plan, Observation], Awaitable[Applied]],
+    planned: Planned,
+    apply: Callable[[Plan, Planned, Observation], Awaitable[Applied]],
     observation: Observation,
     clock: Callable[[], float],
 ) -> Applied:
     """Carry out a plan (`apply`), and while it was a record alone the next one (`planned`), on the same look
-    with the record in it."""
-    applied = await apply(plan, observation)
+    with the record in it. That look does not show the disruption budgets that were written since, so they are
+    left out of the next one."""
+    applied = await apply(plan, planned, observation)
     for _ in range(MAX_RECORDS):
         look = recorded(applied.observation, clock()) if awaits_record(applied) else None
         if look is None:
             break
-        following = await apply(planned(look.snapshot), look)
+        written = {one.key for one in applied.outcome.done if is_budget(one)}
+
+        def without_written(seen: Snapshot, written: Set[ObjectKey] = written) -> Plan:
+            made = planned(seen)
+            left = (one for one in made.actions if not (is_budget(one) and one.key in written))
+            return replace(made, actions=tuple(left))
+
+        following = await apply(without_written(look.snapshot), without_written, look)
         done = (*applied.outcome.done, *following.outcome.done)
         applied = following._replace(outcome=replace(following.outcome, done=done))
     return applied

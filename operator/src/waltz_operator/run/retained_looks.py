@@ -27,8 +27,8 @@ of ZooKeeper are not watched, and a watch that was opened anew does not show wha
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLook:
-    """The half of an observation that the API server answers. `at` and `access_at`: when it was read, and its
-    Secrets, seconds (UNIX time)."""
+    """The half of an observation that the API server answers. `at`: when reading it began;
+    `access_at`: the same of its Secrets, seconds (UNIX time)."""
 
     body: Object
     cluster: WaltzCluster

@@ -157,7 +157,7 @@ async def test_a_budget_keeps_no_migration_waiting(kind: str, looks: int, moved:
                 snapshot=snapshot,
                 access=SimpleNamespace(secrets=TlsSecrets()),
                 unreadable=(),
-                look=MagicMock(),
+                look=MagicMock(at=0.0),
                 own_writes={},
                 written={},
             )

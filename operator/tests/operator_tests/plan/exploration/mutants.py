@@ -131,11 +131,6 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/move_steps.py",
-                "        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)\n",
-                "        return Step(MoveState.TARGET_OFFLINE, (online, assign), message=gate.proof)\n",
-            ),
-            (
-                f"{_OPERATOR}/plan/move_steps.py",
                 "(*step.actions, copy, _online(facts, move, target), assign)",
                 "(*step.actions, _online(facts, move, target), assign)",
             ),
@@ -146,11 +141,6 @@ MUTANTS = {
         "only a verified copy is assigned",
         "exchange a group",
         (
-            (
-                f"{_OPERATOR}/plan/move_steps.py",
-                "(copy, online, assign), message",
-                "(online, copy, assign), message",
-            ),
             (
                 f"{_OPERATOR}/plan/move_steps.py",
                 "(*step.actions, copy, _online(facts, move, target), assign)",
