@@ -34,6 +34,14 @@ PRODUCER_OVER_SERVERS_BUGS = (
         "",
         "A server behind the one that raised the epoch takes the record for an older copy, and the instance ends.",
     ),
+    _cluster(
+        "a_producer_that_a_follower_does_not_show_is_deleted",
+        "E8",
+        "producers.py",
+        "        except ProducerGoneError:\n            await self._store.sync(path)\n",
+        "        except ProducerGoneError:\n",
+        "A server behind the one that made the producer ends its newest instance.",
+    ),
     _server(
         "what_a_closed_connection_asked_for_is_done",
         "E8",
