@@ -75,6 +75,14 @@ PRODUCER_OVER_SERVERS_BUGS = (
         "Connections that come and go fill the memory of the server with watches.",
     ),
     _server(
+        "checkpoints_beyond_all_partitions_are_decoded",
+        "E8",
+        "producers.py",
+        "        if len(body) > self._max_bytes:\n",
+        "        if len(body) > 1 << 24:\n",
+        "One frame of a stranger holds all partitions of a server up for 150 ms.",
+    ),
+    _server(
         "any_checkpoint_is_written",
         "E8",
         "producers.py",

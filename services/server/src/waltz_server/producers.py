@@ -33,7 +33,7 @@ from waltz_cluster.producers import (
 from waltz_cluster.serializers import MAX_ID, Checkpoint, ProducerRecord
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.messages.fields import CheckpointEntry
+from waltz_protocol.messages.fields import CHECKPOINT_BYTES, CheckpointEntry
 from waltz_protocol.messages.producers import (
     REQUESTS,
     ProducerCheckpointsRequest,
@@ -59,10 +59,10 @@ ANSWER_SECONDS = 5.0
 """A client hears after this long that ZooKeeper has not answered, and asks another server."""
 MAX_PRODUCERS = 10_000
 """In a cluster: no server makes more. (A client with a connection to ZooKeeper is not kept from it.)"""
-MAX_NAME = 200
-"""Characters of a name that are looked at; one that long is none."""
+MAX_FIELDS_BYTES = 512
+"""Of a request without its checkpoints; a name has 100 bytes. What is longer is not decoded."""
 BURST = 30
-"""Requests that a connection may make at once."""
+"""Requests that a connection may make at once, those that are refused included."""
 REQUESTS_PER_SECOND = 2.0
 """That a connection may make for long; one that begins makes four, and one for each checkpoint."""
 
@@ -81,11 +81,11 @@ class ProducerStore(ProducerRegistry, Protocol):
 
 @dataclass(slots=True)
 class _Asker:
-    """What is known of a connection."""
+    """What is known of a connection. `name`: empty until it has asked about one that can be."""
 
-    name: str
     allowance: float
     asked_at: float
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -120,6 +120,7 @@ class ProducerDesk:
     def __init__(self, store: ProducerStore, num_partitions: int) -> None:
         self._store = store
         self._num_partitions = num_partitions
+        self._max_bytes = MAX_FIELDS_BYTES + num_partitions * CHECKPOINT_BYTES
         self._askers: dict[Client, _Asker] = {}
         self._watched: dict[str, _Watched] = {}
         self._line: asyncio.Queue[_Job | str] = asyncio.Queue()
@@ -128,46 +129,55 @@ class ProducerDesk:
     # -- from connections ------------------------------------------------------------------------------------
 
     def handle(self, client: Client, body: memoryview) -> None:
-        """One message of version 5 or later; ProtocolError."""
+        """One message of version 5 or later; ProtocolError. Nothing is decoded of what asks too often, or is
+        longer than any request of this cluster: the loop serves appends meanwhile."""
+        asker = self._asker(client)
+        req_id = ReqId.unpack(body, 1)
+        if asker.allowance < 1:
+            about = f"the producer {asker.name}" if asker.name else "a producer"
+            text = (
+                f"the client asks too often about {about}: more than {BURST} times at once, or "
+                f"{REQUESTS_PER_SECOND:g} times a second for long"
+            )
+            _answer(client, req_id, ProducerCode.LATER, text=text)
+            return
+        asker.allowance -= 1
+        if len(body) > self._max_bytes:
+            text = f"a request about a producer has {len(body)} bytes, more than {self._max_bytes}"
+            _answer(client, req_id, ProducerCode.REFUSED, text=text)
+            return
         request = CLIENT.decode(body, client.version)
         if not isinstance(request, REQUESTS):
             raise ProtocolError(f"{type(request).__name__} is not for servers")
         try:
-            name = check_name((request.name or "")[:MAX_NAME])
+            name = check_name(request.name or "")
+            if (asker.name or name) != name:
+                raise ConfigError(
+                    f"a connection asks about one producer, and this one has asked about {asker.name}"
+                )
+            asker.name = name
             check_fields(request, self._num_partitions)
         except ConfigError as error:
-            _answer(client, request.req_id, ProducerCode.REFUSED, text=str(error))
+            _answer(client, req_id, ProducerCode.REFUSED, text=str(error))
             return
-        problem, code = self._refusal(client, name)
-        if problem:
-            _answer(client, request.req_id, code, text=problem)
+        if self._line.qsize() >= MAX_WAITING:
+            text = "too many requests about producers wait at this server"
+            _answer(client, req_id, ProducerCode.LATER, text=text)
         elif isinstance(request, ProducerWatchRequest):
-            self._watch(client, request.req_id, name)
+            self._watch(client, req_id, name)
         else:
             due = asyncio.get_running_loop().time() + ANSWER_SECONDS
             self._line.put_nowait(_Job(client, request, name, due))
 
-    def _refusal(self, client: Client, name: str) -> tuple[str, ProducerCode]:
-        """Why this connection gets no answer about this producer now; empty when it gets one."""
+    def _asker(self, client: Client) -> _Asker:
+        """With the allowance that it has now."""
         now = asyncio.get_running_loop().time()
         asker = self._askers.get(client)
         if asker is None:
-            asker = self._askers[client] = _Asker(name, BURST, now)
-        if asker.name != name:
-            text = f"a connection asks about one producer, and this one has asked about {asker.name}"
-            return text, ProducerCode.REFUSED
+            asker = self._askers[client] = _Asker(BURST, now)
         asker.allowance = min(BURST, asker.allowance + (now - asker.asked_at) * REQUESTS_PER_SECOND)
         asker.asked_at = now
-        if asker.allowance < 1:
-            text = (
-                f"the client asks too often about the producer {name}: more than {BURST} times at once, or "
-                f"{REQUESTS_PER_SECOND:g} times a second for long"
-            )
-            return text, ProducerCode.LATER
-        asker.allowance -= 1
-        if self._line.qsize() >= MAX_WAITING:
-            return "too many requests about producers wait at this server", ProducerCode.LATER
-        return "", ProducerCode.DONE
+        return asker
 
     def forget(self, client: Client) -> None:
         """The connection has gone. What it asked for is left undone if no worker has it yet."""

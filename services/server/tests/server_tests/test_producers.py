@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -177,6 +178,29 @@ async def test_a_connection_that_asks_too_often_hears_so(desk: Desk) -> None:
     assert len(refused) >= 2 * BURST - 2
     assert "asks too often about the producer orders" in (refused[0].text or "")
     assert (await desk.ask(client(), ProducerFindRequest(ASK, "orders"))).code == ProducerCode.ABSENT
+
+
+async def test_a_request_with_more_checkpoints_than_partitions_does_not_hold_the_loop_up() -> None:
+    """131,072 checkpoints, which take 150 ms to decode and check."""
+    idle, one = Desk(), client()
+    entries = tuple(CheckpointEntry(each, each, each, each) for each in range(131_072))
+    body = memoryview(CLIENT.encode_body(ProducerCheckpointsRequest(ASK, "orders", 1, entries), 5))
+    taken = []
+    for _ in range(3 * BURST):
+        begun = time.perf_counter()
+        idle.desk.handle(cast("Any", one), body)
+        taken.append(time.perf_counter() - begun)
+    answers = one.of(ProducerResponse)
+    assert [answer.code for answer in answers[:BURST]] == [ProducerCode.REFUSED] * BURST
+    assert answers[0].text == f"a request about a producer has {len(body)} bytes, more than 608"
+    assert answers[-1].code == ProducerCode.LATER, "what is refused counts for how often a connection asks"
+    assert min(taken) < 0.005, f"the loop was held up for {min(taken) * 1000:.0f} ms by a frame"
+
+
+async def test_the_longest_request_of_a_cluster_is_taken(desk: Desk) -> None:
+    entries = tuple(CheckpointEntry(each, -1, each, each) for each in range(4))
+    answer = await desk.ask(client(), ProducerCreateRequest(ASK, "o" * 100, 7, entries))
+    assert answer.code == ProducerCode.DONE
 
 
 async def test_too_many_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
