@@ -46,8 +46,8 @@ PRODUCER_OVER_SERVERS_BUGS = (
         "what_a_closed_connection_asked_for_is_done",
         "E8",
         "producers.py",
-        "                elif not job.client.closed:\n",
-        "                else:\n",
+        "            if not job.client.closed:\n",
+        "            if True:\n",
         "Epochs are raised for instances that nobody waits for.",
     ),
     _server(
@@ -81,6 +81,22 @@ PRODUCER_OVER_SERVERS_BUGS = (
         "        if len(body) > self._max_bytes:\n",
         "        if len(body) > 1 << 24:\n",
         "One frame of a stranger holds all partitions of a server up for 150 ms.",
+    ),
+    _server(
+        "who_has_gone_keeps_others_out_of_the_line",
+        "E8",
+        "producers.py",
+        "            self._checkpoints -= len(job.checkpoints)\n        watched = ",
+        "            pass\n        watched = ",
+        "Connections that come and go fill the line, and no producer gets an answer.",
+    ),
+    _server(
+        "a_write_stays_unanswered",
+        "E8",
+        "producers.py",
+        "                asker.writes = False\n",
+        "                pass\n",
+        "An instance writes its checkpoints once in its life.",
     ),
     _server(
         "any_checkpoint_is_written",

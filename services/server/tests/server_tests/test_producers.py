@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -215,6 +216,55 @@ async def test_too_many_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def many(count: int) -> tuple[CheckpointEntry, ...]:
+    return tuple(CheckpointEntry(one, 10**9 + one, 10**10 + one, 10**8 + one) for one in range(count))
+
+
+async def test_what_waits_is_bounded_in_memory() -> None:
+    """A cluster of 1,000 partitions, workers that wait for ZooKeeper, and more than the line takes."""
+    idle = Desk()
+    idle.desk = ProducerDesk(idle.producers, 1000)
+    body = memoryview(CLIENT.encode_body(ProducerCheckpointsRequest(ASK, "orders", 1, many(1000)), 5))
+    clients = [client() for _ in range(264)]
+    tracemalloc.start()
+    try:
+        for one in clients:
+            for _ in range(2):
+                idle.desk.handle(cast("Any", one), body)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 128 * 1024 * 1024
+    said = [[answer.text for answer in one.of(ProducerResponse)] for one in clients]
+    unanswered = "the connection has an unanswered write to the producer orders"
+    too_many = "too many requests about producers wait at this server"
+    assert said == [[unanswered]] * 262 + [[too_many] * 2] * 2
+    for one in clients[:262]:
+        idle.desk.forget(cast("Any", one))
+    assert not idle.desk._line
+    assert idle.desk._checkpoints == 0
+    idle.desk.handle(cast("Any", clients[-1]), body)
+    assert len(idle.desk._line) == 1, "who has gone keeps nobody out"
+
+
+async def test_a_write_follows_the_answer_to_the_one_before(desk: Desk) -> None:
+    one = client()
+    await desk.begin(one)
+    for mark in (20, 30):
+        written = ProducerCheckpointsRequest(ASK, "orders", 1, (CheckpointEntry(0, 5, mark, 4),))
+        assert (await desk.ask(one, written)).code == ProducerCode.DONE
+    assert desk.desk._checkpoints == 0
+
+
+async def test_one_request_with_more_checkpoints_than_may_wait_is_taken(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers_module, "MAX_WAITING_CHECKPOINTS", 2)
+    assert (
+        await desk.ask(client(), ProducerCreateRequest(ASK, "orders", 7, many(4)))
+    ).code == ProducerCode.DONE
+
+
 async def test_the_number_of_producers_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers_module, "MAX_PRODUCERS", 2)
     for name in ("orders", "invoices", "orders"):
@@ -247,7 +297,6 @@ async def test_what_a_connection_that_has_gone_asked_for_is_not_done() -> None:
     await idle.producers.create("orders", ProducerRecord(7, 0))
     idle.send(gone, ProducerEpochRequest(ASK, "orders", 1))
     gone.closed = True
-    idle.desk.forget(cast("Any", gone))
     task = spawn(idle.desk.run(), "producers")
     for _ in range(5):  # other workers are asked meanwhile
         assert (await idle.ask(one, ProducerFindRequest(ASK, "orders"))).epoch == 0
