@@ -99,6 +99,14 @@ PRODUCER_OVER_SERVERS_BUGS = (
         "An instance writes its checkpoints once in its life.",
     ),
     _server(
+        "any_number_of_connections_watches_a_producer",
+        "E8",
+        "producers.py",
+        "        if client not in watched.watchers and len(watched.watchers) >= MAX_WATCHERS:\n",
+        "        if False:\n",
+        "A stranger with 10,000 connections has each new epoch hold the loop up.",
+    ),
+    _server(
         "any_checkpoint_is_written",
         "E8",
         "producers.py",

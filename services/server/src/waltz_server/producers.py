@@ -60,6 +60,9 @@ MAX_WAITING = 10_000
 """Requests in the line, those to look at a watched producer again included."""
 MAX_WAITING_CHECKPOINTS = 1 << 18
 """In the requests that are unanswered, some 200 bytes of memory for each; one request is always taken."""
+MAX_WATCHERS = 32
+"""Connections that watch one producer at a server: a new epoch is sent to all of them in one turn of the
+loop. A producer has one living instance, or a few while one follows another."""
 TOO_MANY = "too many requests about producers wait at this server"
 ANSWER_SECONDS = 5.0
 """A client hears after this long that ZooKeeper has not answered, and asks another server."""
@@ -234,6 +237,10 @@ class ProducerDesk:
             _answer(client, req_id, ProducerCode.LATER, text=TOO_MANY)
             return
         watched = self._watched.setdefault(name, _Watched())
+        if client not in watched.watchers and len(watched.watchers) >= MAX_WATCHERS:
+            text = f"{MAX_WATCHERS} connections watch the producer {name} at this server already"
+            _answer(client, req_id, ProducerCode.LATER, text=text)
+            return
         watched.watchers[client] = req_id
         if watched.armed and not watched.reading:
             _answer(client, req_id, ProducerCode.DONE, epoch=watched.epoch)

@@ -33,7 +33,7 @@ from waltz_protocol.messages.producers import (
 )
 from waltz_protocol.types import ReqId
 from waltz_server import producers as producers_module
-from waltz_server.producers import BURST, ProducerDesk
+from waltz_server.producers import BURST, MAX_WATCHERS, ProducerDesk
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 
@@ -328,6 +328,25 @@ async def test_all_who_watch_are_informed_of_each_epoch_by_one_watch(desk: Desk)
     await desk.store.delete(PATH)
     await until(lambda: all(one.of(ProducerResponse)[-1].code == ProducerCode.ABSENT for one in others))
     assert not desk.desk._watched
+
+
+async def test_so_few_watch_a_producer_that_a_change_of_epoch_does_not_hold_the_loop_up(desk: Desk) -> None:
+    await desk.begin(client())
+    watchers = [client() for _ in range(1000)]
+    for one in watchers:
+        desk.send(one, ProducerWatchRequest(ASK, "orders"))
+    await until(lambda: all(one.of(ProducerResponse) for one in watchers))
+    first, others = watchers[:MAX_WATCHERS], watchers[MAX_WATCHERS:]
+    assert {one.of(ProducerResponse)[0].epoch for one in first} == {1}
+    assert {(one.of(ProducerResponse)[0].code, one.of(ProducerResponse)[0].text) for one in others} == {
+        (ProducerCode.LATER, "32 connections watch the producer orders at this server already")
+    }
+    assert (await desk.ask(first[0], ProducerWatchRequest(ASK, "orders"))).epoch == 1, "it is one of them"
+    await desk.producers.raise_epoch("orders")
+    await until(lambda: all(one.of(ProducerResponse)[-1].epoch == 2 for one in first))
+    assert all(len(one.of(ProducerResponse)) == 1 for one in others)
+    desk.desk.forget(cast("Any", first[0]))
+    assert (await desk.ask(others[0], ProducerWatchRequest(ASK, "orders"))).epoch == 2
 
 
 async def test_connections_that_come_and_go_leave_one_watch_behind(desk: Desk) -> None:
