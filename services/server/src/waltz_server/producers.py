@@ -70,6 +70,9 @@ MAX_PRODUCERS = 10_000
 """In a cluster: no server makes more. (A client with a connection to ZooKeeper is not kept from it.)"""
 MAX_FIELDS_BYTES = 512
 """Of a request without its checkpoints; a name has 100 bytes. What is longer is not decoded."""
+MAX_CHECKPOINTS = 1 << 18
+"""In a cluster, of all producers: beyond as many as have one for each partition no server makes another one.
+All are in each export of the tree."""
 BURST = 30
 """Requests that a connection may make at once, those that are refused included."""
 REQUESTS_PER_SECOND = 2.0
@@ -363,9 +366,10 @@ class ProducerDesk:
                     raise ProducerGoneError(name)
                 return record
             case ProducerCreateRequest(client_id=client_id, checkpoints=entries):
-                if await self._store.count() >= MAX_PRODUCERS and await self._store.find(name) is None:
+                most = max(1, min(MAX_PRODUCERS, MAX_CHECKPOINTS // max(1, self._num_partitions)))
+                if await self._store.count() >= most and await self._store.find(name) is None:
                     raise ConfigError(
-                        f"the cluster has {MAX_PRODUCERS} named producers, and no server makes another one: {name} "
+                        f"the cluster has {most} named producers, and no server makes another one: {name} "
                         "is not made; names are for applications, not for their processes or jobs"
                     )
                 await self._store.create(name, ProducerRecord(client_id, 0, checkpoints_of(entries)))

@@ -274,6 +274,16 @@ async def test_the_number_of_producers_is_bounded(desk: Desk, monkeypatch: pytes
     assert "the cluster has 2 named producers" in (third.text or "")
 
 
+async def test_many_partitions_have_fewer_producers(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a checkpoint of every partition, of which there are 4."""
+    monkeypatch.setattr(producers_module, "MAX_CHECKPOINTS", 11)
+    for name in ("orders", "invoices", "orders"):
+        assert (await desk.ask(client(), ProducerCreateRequest(ASK, name, 7, ()))).code == ProducerCode.DONE
+    third = await desk.ask(client(), ProducerCreateRequest(ASK, "third", 7, ()))
+    assert third.code == ProducerCode.REFUSED
+    assert "the cluster has 2 named producers" in (third.text or "")
+
+
 async def test_a_frozen_zookeeper_holds_nobody_up_for_long(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
