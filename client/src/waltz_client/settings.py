@@ -99,7 +99,7 @@ class ClientSettings(ZooKeeperSettings):
     a moved partition interrupts is sent again. Without it reads alone use version 5."""
     producer_checkpoint_ms: int = Field(default=10_000, alias="client.producerCheckpointInterval", gt=0)
     """How often a named producer writes to ZooKeeper how far it has searched the log, if it has got further:
-    the next instance reads the request ids from there on."""
+    the next instance reads the request ids from there on. Over `servers` at most once a second."""
     max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
     """Largest payload sent."""
     max_locks: int = Field(default=MAX_LOCKS, alias="client.maxLocksPerAppend", ge=1)

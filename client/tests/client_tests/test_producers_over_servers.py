@@ -16,7 +16,9 @@ from waltz_client import Committed, ConfigError, ProducerFencedError, SequenceIn
 from waltz_client._internal.directory import discovery as discovery_module
 from waltz_client._internal.directory import producers as producers_module
 from waltz_client._internal.directory.discovery import DirectoryDiscovery
+from waltz_client._internal.producer_start import checkpoint_ms
 from waltz_client.errors import ConnectError
+from waltz_client.settings import ClientSettings
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import ZooKeeperProducers
@@ -111,6 +113,16 @@ async def test_the_fence_is_pushed_by_the_next_server_when_one_is_gone() -> None
         async with orders(servers[first]) as newer:
             assert newer.producer_epoch == 2
             await until(lambda: older._open.producer is not None and older._open.producer.fenced)
+
+
+@pytest.mark.parametrize(("wanted", "used"), [(1, 1000), (1000, 1000), (10_000, 10_000)])
+def test_checkpoints_come_no_more_often_than_servers_take_requests(wanted: int, used: int) -> None:
+    interval = {"client.producerCheckpointInterval": wanted}
+    servers = ClientSettings.model_validate({"servers": ["localhost:1"], **interval})
+    keys = {"zookeeper.connectString": "a:1", "zookeeper.sessionTimeout": 1000, "cluster.root": "/c"}
+    zookeeper = ClientSettings.model_validate({**keys, **interval})
+    assert checkpoint_ms(servers) == used
+    assert checkpoint_ms(zookeeper) == wanted
 
 
 async def test_checkpoints_are_written_by_a_server() -> None:

@@ -12,6 +12,10 @@ from waltz_cluster.serializers import Checkpoint, ProducerRecord
 from waltz_protocol.backoff import Random
 from waltz_protocol.messages.producers import ProducerMountRequest
 
+LEAST_CHECKPOINT_MS_OVER_SERVERS = 1000
+"""Between two checkpoints: servers take two requests a second of a connection, and one that they refuse is
+asked of another server, on a connection of its own."""
+
 
 async def begin_producer(
     name: str, settings: ClientSettings, discovery: Discovery, link_settings: LinkSettings, random: Random
@@ -36,4 +40,10 @@ async def begin_producer(
         checkpoints = {partition_id: Checkpoint(mark, mark) for partition_id, mark in enumerate(marks)}
         await registry.create(name, ProducerRecord(client_id, 0, checkpoints))
     record = await registry.raise_epoch(name)
-    return Producer(name, record, registry, settings.producer_checkpoint_ms / 1000, random)
+    return Producer(name, record, registry, checkpoint_ms(settings) / 1000, random)
+
+
+def checkpoint_ms(settings: ClientSettings) -> int:
+    """How often checkpoints are written."""
+    least = LEAST_CHECKPOINT_MS_OVER_SERVERS if settings.servers else 0
+    return max(settings.producer_checkpoint_ms, least)

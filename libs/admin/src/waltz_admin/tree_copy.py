@@ -18,7 +18,7 @@ from waltz_admin.errors import AdminError, ClusterExistsError
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint
-from waltz_admin.tree_file import PARTITIONS, ROOT, STORE, ClusterTree, Znode
+from waltz_admin.tree_file import PARTITIONS, PRODUCERS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view
 from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictError
 from waltz_cluster.memory_store import MemoryZooKeeper
@@ -30,7 +30,6 @@ from waltz_protocol.types import PartitionId
 
 _ATTEMPTS = 5
 _PARALLEL = 64
-PRODUCERS = "/producers"
 _BATCH_BYTES = 256 * 1024
 """Of one transaction; ZooKeeper takes 1 MiB."""
 _BATCH_OPS = 200

@@ -17,12 +17,13 @@ from typing import TypeVar
 
 from waltz_admin.errors import AdminError
 from waltz_cluster.errors import SerializationError
-from waltz_cluster.serializers import ClusterParams, PartitionAssignment, StoreParams
+from waltz_cluster.serializers import ClusterParams, PartitionAssignment, ProducerRecord, StoreParams
 
 T = TypeVar("T")
 
 FORMAT = "waltz-zookeeper-tree"
 VERSION = 1
+PRODUCERS = "/producers"
 MAX_FILE_BYTES = 256 * 1024 * 1024
 ROOT, STORE, SERVERS, PARTITIONS = "", "/store", "/serverDescriptors", "/store/partition"
 
@@ -68,6 +69,17 @@ class ClusterTree:
         data = replace(assignment, cversion=-1).to_bytes()
         return replace(self, znodes={**self.znodes, SERVERS: replace(found, data=data)})
 
+    def without_checkpoints(self) -> ClusterTree:
+        """Named producers with client id and epoch only: the log is then searched from its beginning for
+        their numbers, which is slower and finds the same. A record that cannot be read stays as it is."""
+        return replace(
+            self,
+            znodes={
+                path: _without_checkpoints(znode) if path.startswith(f"{PRODUCERS}/") else znode
+                for path, znode in self.znodes.items()
+            },
+        )
+
     def same_as(self, other: ClusterTree) -> bool:
         """Whether both say the same of the same cluster."""
         mine, theirs = self.settled(), other.settled()
@@ -75,6 +87,14 @@ class ClusterTree:
             {path: znode.data or None for path, znode in one.znodes.items()} for one in (mine, theirs)
         ]
         return contents[0] == contents[1] and mine.none_deleted == theirs.none_deleted
+
+
+def _without_checkpoints(znode: Znode) -> Znode:
+    try:
+        record = ProducerRecord.from_bytes(znode.data)
+    except SerializationError:
+        return znode
+    return replace(znode, data=replace(record, checkpoints={}).to_bytes())
 
 
 def _decoded(decode: Callable[[bytes | None], T], znodes: Mapping[str, Znode], path: str) -> T:

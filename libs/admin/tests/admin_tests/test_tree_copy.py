@@ -42,6 +42,17 @@ NO_TLS = TlsSettings(enabled=False)
 P = PartitionId(0)
 
 
+async def test_a_copy_without_checkpoints_has_all_producers() -> None:
+    store = await used()
+    producers = ZooKeeperProducers(store, PATHS, random.Random(0))
+    await producers.create("orders", ProducerRecord(7, 3, {0: Checkpoint(1, 2, 3), 1: Checkpoint(4, 5)}))
+    await store.create(PATHS.producer("damaged"), b"\x09")
+    tree = await read_tree(store, ROOT, AT)
+    small = decode(encode(tree.without_checkpoints()))
+    assert ProducerRecord.from_bytes(small.znodes["/producers/orders"].data) == ProducerRecord(7, 3)
+    assert {path for path in tree.znodes if small.znodes[path] != tree.znodes[path]} == {"/producers/orders"}
+
+
 async def used() -> MemoryStore:
     """A cluster of two partitions, the first of which ran session 7."""
     store = MemoryZooKeeper().session()

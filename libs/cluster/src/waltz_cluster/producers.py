@@ -171,8 +171,15 @@ class ZooKeeperProducers:
         return await self._patiently(write)
 
     async def newest_epoch(self, name: str, changed: Callable[[], None]) -> int:
-        """See `ProducerRegistry`."""
-        record, _ = await self._read(name, self._paths.producer(check_name(name)), changed)
+        """See `ProducerRegistry`. A member of the ensemble that is behind may not have a new producer yet, so
+        its record counts as deleted when it is absent after a `sync`, too. (An older epoch there does no
+        harm: `changed` is called when that member has caught up.)"""
+        path = self._paths.producer(check_name(name))
+        try:
+            record, _ = await self._read(name, path, changed)
+        except ProducerGoneError:
+            await self._store.sync(path)
+            record, _ = await self._read(name, path, changed)
         return record.epoch
 
     async def write_checkpoints(self, name: str, epoch: int, checkpoints: Mapping[int, Checkpoint]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_tests.conftest import NewSession
-from waltz_cluster.errors import ConfigError, IdsExhaustedError, SerializationError
+from waltz_cluster.errors import ConfigError, IdsExhaustedError, NoNodeError, SerializationError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import (
@@ -93,17 +93,25 @@ class Behind:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._old: dict[str, tuple[bytes | None, ZnodeStat]] = {}
+        self._old: dict[str, tuple[bytes | None, ZnodeStat] | None] = {}
+        """None: the znode is not there yet."""
 
     async def fall_behind(self, path: str) -> None:
-        self._old[path] = await self._store.get(path)
+        try:
+            self._old[path] = await self._store.get(path)
+        except NoNodeError:
+            self._old[path] = None
 
     async def sync(self, path: str) -> None:
         await self._store.sync(path)
         self._old.pop(path, None)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
-        return self._old.get(path) or await self._store.get(path, watch)
+        if path not in self._old:
+            return await self._store.get(path, watch)
+        if (old := self._old[path]) is None:
+            raise NoNodeError(path)
+        return old
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
@@ -122,6 +130,20 @@ async def test_an_epoch_of_another_session_is_not_taken_for_an_older_copy() -> N
     await one.raise_epoch("orders")
     assert (await other.raise_epoch("orders", 3)).epoch == 3
     assert await other.count() == 1
+
+
+async def test_a_producer_that_a_follower_does_not_show_yet_is_not_called_deleted() -> None:
+    """The fence would hit the newest instance."""
+    zookeeper, path = MemoryZooKeeper(), f"{ROOT}/producers/orders"
+    one, behind = producers(zookeeper.session()), Behind(zookeeper.session())
+    await behind.fall_behind(path)
+    await one.create("orders", NEW)
+    await one.raise_epoch("orders")
+    changed = asyncio.Event()
+    assert await producers(cast("ZooKeeperStore", behind)).newest_epoch("orders", changed.set) == 1
+    await one.raise_epoch("orders")
+    async with asyncio.timeout(5):
+        await changed.wait()
 
 
 @pytest.mark.parametrize("to", [1, 2, 4])

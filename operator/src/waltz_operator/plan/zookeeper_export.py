@@ -24,18 +24,22 @@ from waltz_operator.resources.common import keeps_data, owner
 MAX_BYTES = 700_000
 """Of all copies together, compressed; a Secret holds 1 MiB with everything around them."""
 OVERDUE_INTERVALS = 2
+RETRY_SECONDS = 600.0
+"""After a copy that could not be made."""
 _SUFFIX = ".json.gz"
 
 
 @dataclass(frozen=True, slots=True)
 class Exports:
     """The Secret with the copies, as it is: key → compressed copy. Without a version it is not there, or
-    somebody else's. `owned`: it goes with the cluster. `created`: UNIX time."""
+    somebody else's. `owned`: it goes with the cluster. `created`, and `failed`, when this operator last could
+    not make a copy: UNIX time."""
 
     copies: Mapping[str, bytes] = field(default_factory=dict)
     version: str = ""
     owned: bool = False
     created: float = 0.0
+    failed: float | None = None
 
     @property
     def last(self) -> float | None:
@@ -60,6 +64,8 @@ def is_due(facts: Facts, wanted: ZooKeeperExport | None, present: Exports) -> bo
         return False
     tree, key = facts.tree, facts.memory.cluster_key
     if not isinstance(tree, TreeView) or key is None or tree.cluster_key != key:
+        return False
+    if present.failed is not None and 0 <= facts.now - present.failed < RETRY_SECONDS:
         return False
     last = present.last
     return last is None or facts.now - last >= wanted.interval_hours * 3600

@@ -7,12 +7,13 @@ import gzip
 import logging
 
 from waltz_admin.errors import AdminError
+from waltz_admin.tree_file import ClusterTree, encode
 from waltz_cluster.errors import ClusterError
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.facts import facts_of
 from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.plan.console_token import token_step
-from waltz_operator.plan.zookeeper_export import export_step, is_due
+from waltz_operator.plan.zookeeper_export import MAX_BYTES, export_step, is_due
 from waltz_operator.plan.zookeeper_secret import login_steps
 from waltz_operator.run.observe import Observation, Observer
 
@@ -37,17 +38,32 @@ def secret_steps(observation: Observation, *, settled: bool) -> tuple[ApplyObjec
 
 async def due_export(observer: Observer, observation: Observation) -> ApplyObject | None:
     """The Secret with one more copy of the records in ZooKeeper, when it is due. One that fails holds nothing
-    up: the status says when the last one was made."""
+    up: the status says when the last one was made, and the next attempt is after a pause."""
     snapshot = observation.snapshot
     wanted, name = snapshot.cluster.spec.zookeeper.export, snapshot.cluster.metadata.name
     if wanted is None or not export_is_due(observation):
         return None
     try:
-        copy = gzip.compress(await observer.export(observation), mtime=0)
+        tree = await observer.export(observation)
     except (ClusterError, AdminError, TimeoutError) as error:
         _log.warning("%s: the records in ZooKeeper are not exported: %s", name, error or "no answer")
+        observer.export_failed(observation)
         return None
+    copy = _compressed(tree)
+    if len(copy) > MAX_BYTES:
+        _log.warning(
+            "%s: a copy of the records in ZooKeeper does not fit into a Secret (%d bytes): the checkpoints of named "
+            "producers are left out, so after an import their logs are searched from the beginning",
+            name,
+            len(copy),
+        )
+        copy = _compressed(tree.without_checkpoints())
     step = export_step(snapshot.cluster, wanted, observation.access.exports, copy, snapshot.now)
     if step is None:
         _log.warning("%s: a copy of the records in ZooKeeper does not fit into a Secret", name)
+        observer.export_failed(observation)
     return step
+
+
+def _compressed(tree: ClusterTree) -> bytes:
+    return gzip.compress(encode(tree), mtime=0)

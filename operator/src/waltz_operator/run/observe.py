@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.tree_copy import read_tree
-from waltz_admin.tree_file import encode
+from waltz_admin.tree_file import ClusterTree
 from waltz_admin.view import probe
 from waltz_cluster.errors import ClusterError
 from waltz_operator.api import topology
@@ -150,6 +150,8 @@ class Observer:
         self._ensembles = ensembles
         self._tls_files = tls_files
         self._wall_clock = wall_clock
+        self._exports_failed: dict[tuple[str, str], float] = {}
+        """When a copy of the records was due and could not be made, UNIX time."""
         self._limits = limits or Limits()
         self._processes = Processes(wall_clock, self._limits)
         self._storage_classes = storage_classes
@@ -289,24 +291,34 @@ class Observer:
         """The Secret with copies, where it is this cluster's."""
         if cluster.spec.zookeeper.export is None:
             return Exports()
+        failed = self._exports_failed.get((cluster.metadata.namespace, cluster.metadata.name))
         secret = await self._own_secret(cluster, topology.export_secret(cluster))
         if secret is None:
-            return Exports()
+            return Exports(failed=failed)
         owners = secret["metadata"].get("ownerReferences") or ()
         owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
         version = str(secret["metadata"]["resourceVersion"])
         created = seconds(secret["metadata"].get("creationTimestamp"))
-        return Exports(secret_data(secret), version, owned, created)
+        return Exports(secret_data(secret), version, owned, created, failed)
 
-    async def export(self, observation: Observation) -> bytes:
-        """The cluster's records, as `waltz zk export` writes them. ClusterError, AdminError, TimeoutError."""
+    async def export(self, observation: Observation) -> ClusterTree:
+        """The cluster's records, as `waltz zk export` reads them. ClusterError, AdminError, TimeoutError."""
         cluster, ensemble = observation.snapshot.cluster, observation.access.ensemble
         if isinstance(ensemble, Unknown):
             raise AdminError(ensemble.reason)
         owner = (cluster.metadata.namespace, cluster.metadata.name)
         async with asyncio.timeout(self._limits.zookeeper_seconds):
             store = await self._ensembles.store(owner, ensemble)
-            return encode(await read_tree(store, ensemble.root, timestamp(observation.snapshot.now)))
+            return await read_tree(store, ensemble.root, timestamp(observation.snapshot.now))
+
+    def export_failed(self, observation: Observation) -> None:
+        """The copy that was due was not made: the next attempt is after a pause."""
+        metadata = observation.snapshot.cluster.metadata
+        self._exports_failed[metadata.namespace, metadata.name] = observation.snapshot.now
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """The cluster has gone."""
+        self._exports_failed.pop(key, None)
 
     async def _login(self, cluster: WaltzCluster) -> LoginSecret:
         """The Secret that the operator makes, where it is this cluster's."""

@@ -143,6 +143,7 @@ class Reconciler:
             self._conflicts.pop(key, None)
             self._failed_writes.forget(key)
             self.looks.forget(key)
+            self._observer.forget(key)
             raise
         if not result.error:
             self._conflicts.pop(key, None)

@@ -43,6 +43,15 @@ def test_one_is_due_after_the_interval_and_of_our_own_tree_only() -> None:
         assert not is_due(replace(well, desired=replace(well.desired, **wish)), DAILY, Exports())  # type: ignore[arg-type]
 
 
+def test_after_one_that_failed_there_is_a_pause() -> None:
+    now = 100 * HOUR
+    well = replace(facts(), now=now)
+    assert not is_due(well, DAILY, Exports(failed=now))
+    assert not is_due(well, DAILY, Exports(failed=now - 599))
+    assert is_due(well, DAILY, Exports(failed=now - 600))
+    assert is_due(well, DAILY, Exports(failed=now + 1)), "the clock was wrong then"
+
+
 def test_the_newest_are_kept_and_all_fit() -> None:
     present = Exports(version="1")
     for hour in range(1, 10):

@@ -73,6 +73,8 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_MAX_PENDING_BYTES = 256 * 1024 * 1024
 _BYTES_PER_UNIT_SHIFT = 9
+_PRODUCER_BYTES_PER_UNIT_SHIFT = 4
+"""Each of its checkpoints is decoded and checked."""
 MARKER_UNITS = 200
 """Of work (see `aio.turns`) for a mount, flush or feed request beside that for its frame: each may be a
 question to the storage nodes, and a client has a handful of them per partition in its life."""
@@ -261,7 +263,7 @@ class ClientConnection:
             channel.charge(MARKER_UNITS)
             self._directory.handle(self, body)
         elif kind in PRODUCER_TYPES and self.answers is not None and self._producers is not None:
-            channel.charge(MARKER_UNITS)
+            channel.charge(MARKER_UNITS + (len(body) >> _PRODUCER_BYTES_PER_UNIT_SHIFT))
             self._producers.handle(self, body)
         elif kind == UnmountRequest.TYPE and self.answers is not None:
             channel.charge(MARKER_UNITS)

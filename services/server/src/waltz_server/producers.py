@@ -7,8 +7,9 @@ of them does nothing the second time: an epoch is raised from the one right befo
 where there is none, marks only grow.
 
 Requests wait in one line for a few workers, which bounds what ZooKeeper is asked at once; each is answered
-within `ANSWER_SECONDS` of its arrival, or as soon as a worker is free after that. A connection asks about one
-producer, and not too often. A znode is watched once, however many connections watch the producer.
+within `ANSWER_SECONDS` of its arrival, or as soon as a worker is free after that. The line is bounded in
+requests and in checkpoints, of living connections. A connection asks about one producer, not too often, and
+has one write unanswered. A znode is watched once, however many connections watch the producer.
 
 Owner of the state here: the loop; ZooKeeper is asked by the tasks of `run`.
 """
@@ -16,6 +17,7 @@ Owner of the state here: the loop; ZooKeeper is asked by the tasks of `run`.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -33,7 +35,7 @@ from waltz_cluster.producers import (
 from waltz_cluster.serializers import MAX_ID, Checkpoint, ProducerRecord
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.messages.fields import CheckpointEntry
+from waltz_protocol.messages.fields import CHECKPOINT_BYTES, CheckpointEntry
 from waltz_protocol.messages.producers import (
     REQUESTS,
     ProducerCheckpointsRequest,
@@ -50,19 +52,29 @@ from waltz_server.partition.client import Client
 
 log = structlog.get_logger(__name__)
 
+_WRITES = ProducerCreateRequest | ProducerCheckpointsRequest
 PRODUCER_TYPES = frozenset(request.TYPE for request in REQUESTS)
 WORKERS = 8
 """Requests for which ZooKeeper is asked at once."""
 MAX_WAITING = 10_000
 """Requests in the line, those to look at a watched producer again included."""
+MAX_WAITING_CHECKPOINTS = 1 << 18
+"""In the requests that are unanswered, some 200 bytes of memory for each; one request is always taken."""
+MAX_WATCHERS = 32
+"""Connections that watch one producer at a server: a new epoch is sent to all of them in one turn of the
+loop. A producer has one living instance, or a few while one follows another."""
+TOO_MANY = "too many requests about producers wait at this server"
 ANSWER_SECONDS = 5.0
 """A client hears after this long that ZooKeeper has not answered, and asks another server."""
 MAX_PRODUCERS = 10_000
 """In a cluster: no server makes more. (A client with a connection to ZooKeeper is not kept from it.)"""
-MAX_NAME = 200
-"""Characters of a name that are looked at; one that long is none."""
+MAX_FIELDS_BYTES = 512
+"""Of a request without its checkpoints; a name has 100 bytes. What is longer is not decoded."""
+MAX_CHECKPOINTS = 1 << 18
+"""In a cluster, of all producers: beyond as many as have one for each partition no server makes another one.
+All are in each export of the tree."""
 BURST = 30
-"""Requests that a connection may make at once."""
+"""Requests that a connection may make at once, those that are refused included."""
 REQUESTS_PER_SECOND = 2.0
 """That a connection may make for long; one that begins makes four, and one for each checkpoint."""
 
@@ -81,11 +93,15 @@ class ProducerStore(ProducerRegistry, Protocol):
 
 @dataclass(slots=True)
 class _Asker:
-    """What is known of a connection."""
+    """What is known of a connection. `name`: empty until it has asked about one that can be."""
 
-    name: str
     allowance: float
     asked_at: float
+    name: str = ""
+    waiting: set[_Job] = field(default_factory=set)
+    """Its requests in the line."""
+    writes: bool = False
+    """One with checkpoints is unanswered."""
 
 
 @dataclass(slots=True)
@@ -106,12 +122,16 @@ class _Watched:
     """While it was read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Job:
     client: Client
     request: ProducerRequest
     name: str
     due: float
+
+    @property
+    def checkpoints(self) -> tuple[CheckpointEntry, ...]:
+        return checkpoints_in(self.request)
 
 
 class ProducerDesk:
@@ -120,58 +140,93 @@ class ProducerDesk:
     def __init__(self, store: ProducerStore, num_partitions: int) -> None:
         self._store = store
         self._num_partitions = num_partitions
+        self._max_bytes = MAX_FIELDS_BYTES + num_partitions * CHECKPOINT_BYTES
         self._askers: dict[Client, _Asker] = {}
         self._watched: dict[str, _Watched] = {}
-        self._line: asyncio.Queue[_Job | str] = asyncio.Queue()
+        self._line: OrderedDict[_Job | str, None] = OrderedDict()
         """Requests, and names of producers to look at again."""
+        self._arrived = asyncio.Event()
+        self._checkpoints = 0
+        """In the requests that are in the line or being carried out."""
 
     # -- from connections ------------------------------------------------------------------------------------
 
     def handle(self, client: Client, body: memoryview) -> None:
-        """One message of version 5 or later; ProtocolError."""
+        """One message of version 5 or later; ProtocolError. Nothing is decoded of what asks too often, or is
+        longer than any request of this cluster: the loop serves appends meanwhile."""
+        asker = self._asker(client)
+        req_id = ReqId.unpack(body, 1)
+        if asker.allowance < 1:
+            about = f"the producer {asker.name}" if asker.name else "a producer"
+            text = (
+                f"the client asks too often about {about}: more than {BURST} times at once, or "
+                f"{REQUESTS_PER_SECOND:g} times a second for long"
+            )
+            _answer(client, req_id, ProducerCode.LATER, text=text)
+            return
+        asker.allowance -= 1
+        if len(body) > self._max_bytes:
+            text = f"a request about a producer has {len(body)} bytes, more than {self._max_bytes}"
+            _answer(client, req_id, ProducerCode.REFUSED, text=text)
+            return
         request = CLIENT.decode(body, client.version)
         if not isinstance(request, REQUESTS):
             raise ProtocolError(f"{type(request).__name__} is not for servers")
         try:
-            name = check_name((request.name or "")[:MAX_NAME])
+            name = check_name(request.name or "")
+            if (asker.name or name) != name:
+                raise ConfigError(
+                    f"a connection asks about one producer, and this one has asked about {asker.name}"
+                )
+            asker.name = name
             check_fields(request, self._num_partitions)
         except ConfigError as error:
-            _answer(client, request.req_id, ProducerCode.REFUSED, text=str(error))
+            _answer(client, req_id, ProducerCode.REFUSED, text=str(error))
             return
-        problem, code = self._refusal(client, name)
-        if problem:
-            _answer(client, request.req_id, code, text=problem)
-        elif isinstance(request, ProducerWatchRequest):
-            self._watch(client, request.req_id, name)
+        if isinstance(request, ProducerWatchRequest):
+            self._watch(client, req_id, name)
         else:
             due = asyncio.get_running_loop().time() + ANSWER_SECONDS
-            self._line.put_nowait(_Job(client, request, name, due))
+            self._wait(asker, _Job(client, request, name, due))
 
-    def _refusal(self, client: Client, name: str) -> tuple[str, ProducerCode]:
-        """Why this connection gets no answer about this producer now; empty when it gets one."""
+    def _wait(self, asker: _Asker, job: _Job) -> None:
+        """Into the line, if it may."""
+        writes = isinstance(job.request, _WRITES)
+        size = len(job.checkpoints)
+        if writes and asker.writes:
+            text = f"the connection has an unanswered write to the producer {job.name}"
+        elif len(self._line) >= MAX_WAITING or (
+            self._checkpoints and self._checkpoints + size > MAX_WAITING_CHECKPOINTS
+        ):
+            text = TOO_MANY
+        else:
+            asker.writes = asker.writes or writes
+            asker.waiting.add(job)
+            self._checkpoints += size
+            self._join_line(job)
+            return
+        _answer(job.client, job.request.req_id, ProducerCode.LATER, text=text)
+
+    def _join_line(self, job: _Job | str) -> None:
+        self._line[job] = None
+        self._arrived.set()
+
+    def _asker(self, client: Client) -> _Asker:
+        """With the allowance that it has now."""
         now = asyncio.get_running_loop().time()
         asker = self._askers.get(client)
         if asker is None:
-            asker = self._askers[client] = _Asker(name, BURST, now)
-        if asker.name != name:
-            text = f"a connection asks about one producer, and this one has asked about {asker.name}"
-            return text, ProducerCode.REFUSED
+            asker = self._askers[client] = _Asker(BURST, now)
         asker.allowance = min(BURST, asker.allowance + (now - asker.asked_at) * REQUESTS_PER_SECOND)
         asker.asked_at = now
-        if asker.allowance < 1:
-            text = (
-                f"the client asks too often about the producer {name}: more than {BURST} times at once, or "
-                f"{REQUESTS_PER_SECOND:g} times a second for long"
-            )
-            return text, ProducerCode.LATER
-        asker.allowance -= 1
-        if self._line.qsize() >= MAX_WAITING:
-            return "too many requests about producers wait at this server", ProducerCode.LATER
-        return "", ProducerCode.DONE
+        return asker
 
     def forget(self, client: Client) -> None:
-        """The connection has gone. What it asked for is left undone if no worker has it yet."""
+        """The connection has gone. What it asked for leaves the line, undone, if no worker has it yet."""
         asker = self._askers.pop(client, None)
+        for job in asker.waiting if asker is not None else ():
+            del self._line[job]
+            self._checkpoints -= len(job.checkpoints)
         watched = self._watched.get(asker.name) if asker is not None else None
         if asker is not None and watched is not None:
             watched.watchers.pop(client, None)
@@ -181,7 +236,14 @@ class ProducerDesk:
     # -- watching --------------------------------------------------------------------------------------------
 
     def _watch(self, client: Client, req_id: ReqId, name: str) -> None:
+        if len(self._line) >= MAX_WAITING:
+            _answer(client, req_id, ProducerCode.LATER, text=TOO_MANY)
+            return
         watched = self._watched.setdefault(name, _Watched())
+        if client not in watched.watchers and len(watched.watchers) >= MAX_WATCHERS:
+            text = f"{MAX_WATCHERS} connections watch the producer {name} at this server already"
+            _answer(client, req_id, ProducerCode.LATER, text=text)
+            return
         watched.watchers[client] = req_id
         if watched.armed and not watched.reading:
             _answer(client, req_id, ProducerCode.DONE, epoch=watched.epoch)
@@ -192,7 +254,7 @@ class ProducerDesk:
     def _look_again(self, name: str, watched: _Watched) -> None:
         if not watched.in_line and not watched.reading:
             watched.in_line = True
-            self._line.put_nowait(name)
+            self._join_line(name)
 
     def _changed(self, name: str) -> None:
         """The watch of ZooKeeper has fired."""
@@ -254,14 +316,28 @@ class ProducerDesk:
 
     async def _work(self) -> None:
         while True:
-            job = await self._line.get()
+            while not self._line:
+                self._arrived.clear()
+                await self._arrived.wait()
+            job, _ = self._line.popitem(last=False)
             try:
                 if isinstance(job, str):
                     await self._look(job)
-                elif not job.client.closed:
-                    await self._carry_out(job)
+                else:
+                    await self._have_carried_out(job)
             except Exception:
                 log.exception("a request about a named producer failed")
+
+    async def _have_carried_out(self, job: _Job) -> None:
+        if asker := self._askers.get(job.client):
+            asker.waiting.discard(job)
+        try:
+            if not job.client.closed:
+                await self._carry_out(job)
+        finally:
+            self._checkpoints -= len(job.checkpoints)
+            if asker and isinstance(job.request, _WRITES):
+                asker.writes = False
 
     async def _carry_out(self, job: _Job) -> None:
         code, epoch, text = ProducerCode.DONE, -1, None
@@ -290,9 +366,10 @@ class ProducerDesk:
                     raise ProducerGoneError(name)
                 return record
             case ProducerCreateRequest(client_id=client_id, checkpoints=entries):
-                if await self._store.count() >= MAX_PRODUCERS and await self._store.find(name) is None:
+                most = max(1, min(MAX_PRODUCERS, MAX_CHECKPOINTS // max(1, self._num_partitions)))
+                if await self._store.count() >= most and await self._store.find(name) is None:
                     raise ConfigError(
-                        f"the cluster has {MAX_PRODUCERS} named producers, and no server makes another one: {name} "
+                        f"the cluster has {most} named producers, and no server makes another one: {name} "
                         "is not made; names are for applications, not for their processes or jobs"
                     )
                 await self._store.create(name, ProducerRecord(client_id, 0, checkpoints_of(entries)))
@@ -305,20 +382,17 @@ class ProducerDesk:
 
 def check_fields(request: ProducerRequest, num_partitions: int) -> None:
     """ConfigError for what no record can have."""
-    entries: tuple[CheckpointEntry, ...] = ()
     match request:
-        case ProducerEpochRequest(epoch=number):
+        case ProducerEpochRequest(epoch=number) | ProducerCheckpointsRequest(epoch=number):
             pass
-        case ProducerCreateRequest(client_id=number, checkpoints=entries):
-            pass
-        case ProducerCheckpointsRequest(epoch=number, checkpoints=entries):
+        case ProducerCreateRequest(client_id=number):
             pass
         case _:
             return
     if not 0 < number <= MAX_ID:
         raise ConfigError(f"client ids and epochs of producers begin with 1, and {number} is neither")
     seen: set[int] = set()
-    for partition_id, origin, mark, sequence in entries:
+    for partition_id, origin, mark, sequence in checkpoints_in(request):
         if partition_id in seen or not 0 <= partition_id < num_partitions:
             raise ConfigError(f"checkpoints of partition {partition_id}, where there are {num_partitions}")
         if not -1 <= origin <= mark or sequence < -1:
@@ -326,6 +400,13 @@ def check_fields(request: ProducerRequest, num_partitions: int) -> None:
                 f"a checkpoint with origin {origin}, mark {mark} and sequence number {sequence}"
             )
         seen.add(partition_id)
+
+
+def checkpoints_in(request: ProducerRequest) -> tuple[CheckpointEntry, ...]:
+    """None in requests that write none."""
+    if isinstance(request, _WRITES):
+        return request.checkpoints
+    return ()
 
 
 def checkpoints_of(entries: tuple[CheckpointEntry, ...]) -> Mapping[int, Checkpoint]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -31,7 +33,7 @@ from waltz_protocol.messages.producers import (
 )
 from waltz_protocol.types import ReqId
 from waltz_server import producers as producers_module
-from waltz_server.producers import BURST, ProducerDesk
+from waltz_server.producers import BURST, MAX_WATCHERS, ProducerDesk
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 
@@ -179,6 +181,29 @@ async def test_a_connection_that_asks_too_often_hears_so(desk: Desk) -> None:
     assert (await desk.ask(client(), ProducerFindRequest(ASK, "orders"))).code == ProducerCode.ABSENT
 
 
+async def test_a_request_with_more_checkpoints_than_partitions_does_not_hold_the_loop_up() -> None:
+    """131,072 checkpoints, which take 150 ms to decode and check."""
+    idle, one = Desk(), client()
+    entries = tuple(CheckpointEntry(each, each, each, each) for each in range(131_072))
+    body = memoryview(CLIENT.encode_body(ProducerCheckpointsRequest(ASK, "orders", 1, entries), 5))
+    taken = []
+    for _ in range(3 * BURST):
+        begun = time.perf_counter()
+        idle.desk.handle(cast("Any", one), body)
+        taken.append(time.perf_counter() - begun)
+    answers = one.of(ProducerResponse)
+    assert [answer.code for answer in answers[:BURST]] == [ProducerCode.REFUSED] * BURST
+    assert answers[0].text == f"a request about a producer has {len(body)} bytes, more than 608"
+    assert answers[-1].code == ProducerCode.LATER, "what is refused counts for how often a connection asks"
+    assert min(taken) < 0.005, f"the loop was held up for {min(taken) * 1000:.0f} ms by a frame"
+
+
+async def test_the_longest_request_of_a_cluster_is_taken(desk: Desk) -> None:
+    entries = tuple(CheckpointEntry(each, -1, each, each) for each in range(4))
+    answer = await desk.ask(client(), ProducerCreateRequest(ASK, "o" * 100, 7, entries))
+    assert answer.code == ProducerCode.DONE
+
+
 async def test_too_many_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers_module, "MAX_WAITING", 2)
     idle, one = Desk(), client()
@@ -191,8 +216,67 @@ async def test_too_many_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def many(count: int) -> tuple[CheckpointEntry, ...]:
+    return tuple(CheckpointEntry(one, 10**9 + one, 10**10 + one, 10**8 + one) for one in range(count))
+
+
+async def test_what_waits_is_bounded_in_memory() -> None:
+    """A cluster of 1,000 partitions, workers that wait for ZooKeeper, and more than the line takes."""
+    idle = Desk()
+    idle.desk = ProducerDesk(idle.producers, 1000)
+    body = memoryview(CLIENT.encode_body(ProducerCheckpointsRequest(ASK, "orders", 1, many(1000)), 5))
+    clients = [client() for _ in range(264)]
+    tracemalloc.start()
+    try:
+        for one in clients:
+            for _ in range(2):
+                idle.desk.handle(cast("Any", one), body)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 128 * 1024 * 1024
+    said = [[answer.text for answer in one.of(ProducerResponse)] for one in clients]
+    unanswered = "the connection has an unanswered write to the producer orders"
+    too_many = "too many requests about producers wait at this server"
+    assert said == [[unanswered]] * 262 + [[too_many] * 2] * 2
+    for one in clients[:262]:
+        idle.desk.forget(cast("Any", one))
+    assert not idle.desk._line
+    assert idle.desk._checkpoints == 0
+    idle.desk.handle(cast("Any", clients[-1]), body)
+    assert len(idle.desk._line) == 1, "who has gone keeps nobody out"
+
+
+async def test_a_write_follows_the_answer_to_the_one_before(desk: Desk) -> None:
+    one = client()
+    await desk.begin(one)
+    for mark in (20, 30):
+        written = ProducerCheckpointsRequest(ASK, "orders", 1, (CheckpointEntry(0, 5, mark, 4),))
+        assert (await desk.ask(one, written)).code == ProducerCode.DONE
+    assert desk.desk._checkpoints == 0
+
+
+async def test_one_request_with_more_checkpoints_than_may_wait_is_taken(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers_module, "MAX_WAITING_CHECKPOINTS", 2)
+    assert (
+        await desk.ask(client(), ProducerCreateRequest(ASK, "orders", 7, many(4)))
+    ).code == ProducerCode.DONE
+
+
 async def test_the_number_of_producers_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers_module, "MAX_PRODUCERS", 2)
+    for name in ("orders", "invoices", "orders"):
+        assert (await desk.ask(client(), ProducerCreateRequest(ASK, name, 7, ()))).code == ProducerCode.DONE
+    third = await desk.ask(client(), ProducerCreateRequest(ASK, "third", 7, ()))
+    assert third.code == ProducerCode.REFUSED
+    assert "the cluster has 2 named producers" in (third.text or "")
+
+
+async def test_many_partitions_have_fewer_producers(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a checkpoint of every partition, of which there are 4."""
+    monkeypatch.setattr(producers_module, "MAX_CHECKPOINTS", 11)
     for name in ("orders", "invoices", "orders"):
         assert (await desk.ask(client(), ProducerCreateRequest(ASK, name, 7, ()))).code == ProducerCode.DONE
     third = await desk.ask(client(), ProducerCreateRequest(ASK, "third", 7, ()))
@@ -223,7 +307,6 @@ async def test_what_a_connection_that_has_gone_asked_for_is_not_done() -> None:
     await idle.producers.create("orders", ProducerRecord(7, 0))
     idle.send(gone, ProducerEpochRequest(ASK, "orders", 1))
     gone.closed = True
-    idle.desk.forget(cast("Any", gone))
     task = spawn(idle.desk.run(), "producers")
     for _ in range(5):  # other workers are asked meanwhile
         assert (await idle.ask(one, ProducerFindRequest(ASK, "orders"))).epoch == 0
@@ -255,6 +338,25 @@ async def test_all_who_watch_are_informed_of_each_epoch_by_one_watch(desk: Desk)
     await desk.store.delete(PATH)
     await until(lambda: all(one.of(ProducerResponse)[-1].code == ProducerCode.ABSENT for one in others))
     assert not desk.desk._watched
+
+
+async def test_so_few_watch_a_producer_that_a_change_of_epoch_does_not_hold_the_loop_up(desk: Desk) -> None:
+    await desk.begin(client())
+    watchers = [client() for _ in range(1000)]
+    for one in watchers:
+        desk.send(one, ProducerWatchRequest(ASK, "orders"))
+    await until(lambda: all(one.of(ProducerResponse) for one in watchers))
+    first, others = watchers[:MAX_WATCHERS], watchers[MAX_WATCHERS:]
+    assert {one.of(ProducerResponse)[0].epoch for one in first} == {1}
+    assert {(one.of(ProducerResponse)[0].code, one.of(ProducerResponse)[0].text) for one in others} == {
+        (ProducerCode.LATER, "32 connections watch the producer orders at this server already")
+    }
+    assert (await desk.ask(first[0], ProducerWatchRequest(ASK, "orders"))).epoch == 1, "it is one of them"
+    await desk.producers.raise_epoch("orders")
+    await until(lambda: all(one.of(ProducerResponse)[-1].epoch == 2 for one in first))
+    assert all(len(one.of(ProducerResponse)) == 1 for one in others)
+    desk.desk.forget(cast("Any", first[0]))
+    assert (await desk.ask(others[0], ProducerWatchRequest(ASK, "orders"))).epoch == 2
 
 
 async def test_connections_that_come_and_go_leave_one_watch_behind(desk: Desk) -> None:

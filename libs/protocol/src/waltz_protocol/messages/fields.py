@@ -248,6 +248,7 @@ class CheckpointEntry(NamedTuple):
 
 
 _CHECKPOINT = struct.Struct(">iqqi")
+CHECKPOINT_BYTES = _CHECKPOINT.size
 
 
 def _write_checkpoints(w: Writer, values: tuple[CheckpointEntry, ...], _version: int) -> None:
