@@ -68,7 +68,7 @@ async def test_questions_behind_a_job_are_answered_without_recursion(tmp_path: P
         for _ in range(2000):
             await asyncio.sleep(0)
         stuck = not queue.idle
-        node.pool._idle.set()  # `close` would wait for ever
+        node.pool._idle.set()  # `close` would not end
         assert not errors, (repr(errors[:1]), channel.sent, count, f"stuck {stuck}")
         assert channel.sent == count
 

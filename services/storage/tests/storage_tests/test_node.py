@@ -194,10 +194,23 @@ async def test_storage_7_14_a_full_queue_stalls_no_other_partition(tmp_path: Pat
         assert outcomes == ["6:the queue of the partition is full", "7:the queue of the partition is full"]
         gate.step()  # the other partition's job comes first: it opens a session
         assert await other is None
-        gate.release()
-        while len(outcomes) < 8:
+        server.submit_append(4, 1, 1, wire_record(0), lambda e: outcomes.append(f"other:{e}"))
+        while len(gate.waiting) < 2:
             await asyncio.sleep(0)
-        assert sorted(o for o in outcomes if o.endswith("None")) == [f"{i}:None" for i in range(6)]
+        gate.step()  # the job that has waited longest, of the full queue
+        while "0:None" not in outcomes:
+            await asyncio.sleep(0)
+        gate.step()
+        while "other:None" not in outcomes:
+            await asyncio.sleep(0)
+        assert "1:None" not in outcomes
+        gate.release()
+        while len(outcomes) < 9:
+            await asyncio.sleep(0)
+        assert sorted(o for o in outcomes if o.endswith("None")) == [
+            *(f"{i}:None" for i in range(6)),
+            "other:None",
+        ]
 
 
 async def test_storage_7_14_the_queues_of_all_partitions_share_one_bound(tmp_path: Path) -> None:

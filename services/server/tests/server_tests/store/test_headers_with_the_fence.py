@@ -97,7 +97,7 @@ async def test_a_fork_is_refused_by_the_headers_that_came_with_the_fence() -> No
 
 
 async def test_safety_a2_headers_of_a_log_that_changes_are_forgotten() -> None:
-    """Another replica may be compared with this one: what was cut, and what stands there since, must not be
+    """Another replica may be compared with this one: what was cut, and what is there since, must not be
     mistaken for each other."""
     async with Cluster() as cluster:
         node = cluster.nodes["a:1"]

@@ -3,8 +3,8 @@
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job
 takes everything queued (bounded in count and bytes) to a disk thread; when it is done, one
 `call_soon_threadsafe` brings all replies back. While a job runs, the next batch forms on its own. One append
-of one record that is alone may run on the loop instead, while the disk is fast: see `inline`. So does what
-memory answers; and jobs that open a session pass those that do not (`job_order`).
+of one record that is alone may run on the loop instead, while the disk is fast: see `inline`. Without a
+journal so does what memory answers, and jobs that open a session pass those that do not (`job_order`).
 
 Invariants:
 
