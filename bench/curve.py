@@ -18,7 +18,6 @@ from bench.figures import Figure
 from bench.limit import run_limit
 from bench.plan import (
     CURVE_DISK_TARGET,
-    CURVE_PARTITIONS,
     CURVE_PIPELINED_TARGETS,
     CURVE_WRITER_TARGETS,
     FULL_JOURNAL_START_TARGET,
@@ -36,16 +35,10 @@ WRITERS = 50
 IN_FLIGHT = 2000
 
 
-async def measure_curve(
-    directory: Path,
-    plan: Plan,
-    tls: bool,
-    name: str = "curve",
-    partitions: Sequence[int] = CURVE_PARTITIONS,
-) -> list[Figure]:
+async def measure_curve(directory: Path, plan: Plan, tls: bool, name: str = "curve") -> list[Figure]:
     """All points of the curve, and the start with a full journal. `name`: of what is made in `directory`."""
     figures: list[Figure] = []
-    for count in partitions:
+    for count in plan.curve_partitions:
         modes = (
             WriteMode(WRITERS, count),
             WriteMode(max(IN_FLIGHT, count), count, pipelined=True),
@@ -57,7 +50,7 @@ async def measure_curve(
             overrides = {"storage": {JOURNAL: journal}}
             async with BenchCluster.running(where, of_count, tls, overrides=overrides) as cluster:
                 found[journal] = [one for mode in modes for one in await _point(cluster, mode, journal)]
-                if journal and count == partitions[0]:
+                if journal and count == plan.curve_partitions[0]:
                     figures.append(await _start_with_full_journal(cluster))
         figures += found[True] + found[False]
         figures += [await _limit(directory, plan, tls, mode, found[True]) for mode in modes]

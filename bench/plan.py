@@ -67,6 +67,8 @@ class Plan:
     operator_clusters: int = 50
     operator_partitions: int = 64
     operator_seconds: float = 300.0  # at rest
+    curve_partitions: tuple[int, ...] = (1, 8, 64, 128, 256, 1000)
+    takeover_partitions: int = 1000
 
 
 PIPELINED = WriteMode(2000, 8, pipelined=True)
@@ -103,9 +105,10 @@ QUICK = Plan(
     operator_clusters=4,
     operator_partitions=8,
     operator_seconds=60.0,
+    curve_partitions=(1, 8),
+    takeover_partitions=50,
 )
 
-CURVE_PARTITIONS = (1, 8, 64, 128, 256, 1000)
 CURVE_WRITER_TARGETS = {
     1: at_least(17_000),
     8: at_least(15_000),

@@ -1,4 +1,4 @@
-"""A server with half of 1,000 partitions is killed: how long until each of them takes appends again, and what
+"""A server with half of many partitions is killed: how long until each of them takes appends again, and what
 it costs the server that takes over.
 
 One closed-loop writer in each partition, so the machine has as much to do before and after. The processor
@@ -20,7 +20,6 @@ from bench.figures import Figure, at_most
 from bench.plan import Plan, group_name
 from bench.processes import Child, cpu_seconds
 
-PARTITIONS = 1000
 SESSION_TIMEOUT_MS = 10_000
 SETTLE_SECONDS = 10.0
 """At least; it is watched on until every partition takes appends."""
@@ -32,25 +31,25 @@ TAKEOVER_TARGET = at_most(2.0, binding=True)
 async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figure]:
     """The longest pause of a partition after SIGKILL of a server; steps, pauses and processor time in the
     details."""
-    plan = replace(plan, partitions=PARTITIONS, session_timeout_ms=SESSION_TIMEOUT_MS)
-    load = f"1 closed-loop writer in each of {PARTITIONS} partitions"
+    plan = replace(plan, partitions=plan.takeover_partitions, session_timeout_ms=SESSION_TIMEOUT_MS)
+    load = f"1 closed-loop writer in each of {plan.partitions} partitions"
     async with BenchCluster.running(directory, plan, tls) as cluster:
         killed = cluster.local.server_roles[-1]
         processes = {
             role: psutil.Process(cluster.local.pid(role)) for role in cluster.local.roles if role != killed
         }
-        arguments = ["watch", "--partitions", str(PARTITIONS), "--in-flight", "1"]
+        arguments = ["watch", "--partitions", str(plan.partitions), "--in-flight", "1"]
         with cluster.load(*arguments, in_flight_per_partition=1) as child:
             await asyncio.to_thread(child.wait_line, "ready", 120.0)
             await longest_gap(child, plan.settle_seconds)  # forget what was before
             before = {role: cpu_seconds(process) for role, process in processes.items()}
             began = time.time()
             await cluster.local.kill_role(killed)
-            gaps = await _until_all_are_back(child)
+            gaps = await _until_all_are_back(child, plan.partitions)
             watched = time.time() - began
             used = {role: cpu_seconds(process) - before[role] for role, process in processes.items()}
     gaps.sort()
-    moved = gaps[PARTITIONS // 2 :]
+    moved = gaps[len(gaps) // 2 :]
     details = {
         "median of the half that paused longest": moved[len(moved) // 2],
         f"processor seconds of each role in {watched:.0f} s, with the writers' appends": {
@@ -58,14 +57,14 @@ async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figur
         },
         "steps": steps_after(cluster, killed, began),
     }
-    name = f"SIGKILL of a server, {PARTITIONS} partitions"
+    name = f"SIGKILL of a server, {plan.partitions} partitions"
     group = group_name("longest time without an acknowledged append", tls)
     return [Figure(group, name, gaps[-1], "s", TAKEOVER_TARGET, load, details=details)]
 
 
-async def _until_all_are_back(child: Child) -> list[float]:
+async def _until_all_are_back(child: Child, partitions: int) -> list[float]:
     """The longest gap of each partition. A window of fixed length would cut off the longest ones."""
-    longest = [0.0] * PARTITIONS
+    longest = [0.0] * partitions
     began = time.monotonic()
     while True:
         last, gaps = await longest_gap(child, LOOK_SECONDS)
