@@ -155,7 +155,7 @@ BENCHMARKS = {
     "--only takeover": ("--quick", ["takeover"], 1),
 }
 TOO_LONG = {"--only operator"}
-"""Even in short it takes minutes and a machine of its own; what it is made of is run by the operator's tests."""
+"""Even in short it takes minutes on a machine of its own. The operator's tests run what it is made of."""
 
 
 @pytest.mark.parametrize("has", BENCHMARKS)
