@@ -90,9 +90,9 @@ def steps_after(cluster: BenchCluster, ended: str, began: float) -> dict[str, di
     return {role: failover_steps(lines, began) for role, lines in logs.items()}
 
 
-async def longest_gap(child: Child, after_seconds: float) -> tuple[float, list[float]]:
+async def longest_gap(child: Child, after_seconds: float, question: str = "gap") -> tuple[float, list[float]]:
     """Wait, then ask the writers for the longest gap of each partition since the question before."""
     await asyncio.sleep(after_seconds)
-    child.send_line("gap")
+    child.send_line(question)
     gaps: list[float] = json.loads(await asyncio.to_thread(child.read_line, 30.0))
     return max(gaps), gaps

@@ -16,7 +16,7 @@ _STEPS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("suspected", lambda event: event.startswith("peer is suspected")),
     ("assigned", lambda event: event.startswith(("assigned ", "evicted "))),
     ("gained", lambda event: event.startswith("partition gained")),
-    ("opened", lambda event: event.startswith("store state changed") and "state=open" in event),
+    ("opened", lambda event: event.startswith("partition open")),
 )
 
 

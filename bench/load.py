@@ -5,9 +5,10 @@
     python -m bench.load CONFIG watch --partitions 8 --in-flight 4
 
 `write` and `read` print one JSON line; `watch` writes until its standard input closes and answers each line
-`gap` with the longest time without an acknowledged append, per partition, since the last question. `write
---count` prints `ready`, waits for a line, appends that many and prints JSON. CPU time is taken around the
-measurement for the processes in `--pids`.
+`gap` or `from now` with the longest time without an acknowledged append, per partition, since the last
+question; after `from now` no silence that began before it counts. `write --count` prints `ready`, waits for a
+line, appends that many and prints JSON. CPU time is taken around the measurement for the processes in
+`--pids`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import gc
 import json
 import os
+import random
 import sys
 import time
 from typing import Any
@@ -230,10 +232,22 @@ class GapWatch:
         self._longest = [0.0] * len(self._last)
         return found
 
+    def count_from_now(self) -> None:
+        """Whatever was acknowledged before, a silence begins now: of writers that pause by themselves."""
+        self._last = [time.monotonic()] * len(self._last)
 
-async def watched_writer(client: WaltzClient, partition: int, data: bytes, gaps: GapWatch) -> None:
-    """Append one after another without end; an append that fails is tried again at once."""
+
+async def watched_writer(
+    client: WaltzClient, partition: int, data: bytes, gaps: GapWatch, every_seconds: float
+) -> None:
+    """Append one after another without end, at most one in `every_seconds`; an append that fails is tried
+    again at once."""
+    clock = asyncio.get_running_loop().time
+    due = clock() + random.random() * every_seconds  # not all at one moment
     while True:
+        if every_seconds:
+            await asyncio.sleep(due - clock())
+            due = max(due + every_seconds, clock())
         try:
             await client.append(partition=partition, data=data)
         except WaltzClientError:
@@ -250,13 +264,15 @@ async def watch(client: WaltzClient, options: argparse.Namespace) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         async with asyncio.TaskGroup() as group:
             writers = [
-                group.create_task(watched_writer(client, partition, data, gaps))
+                group.create_task(watched_writer(client, partition, data, gaps, options.every))
                 for partition in range(options.partitions)
                 for _ in range(options.in_flight)
             ]
             print("ready", flush=True)
-            while await asyncio.to_thread(sys.stdin.readline):
+            while line := await asyncio.to_thread(sys.stdin.readline):
                 print(json.dumps(gaps.take()), flush=True)
+                if line.strip() == "from now":
+                    gaps.count_from_now()
             for writer in writers:
                 writer.cancel()
 
@@ -272,6 +288,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--count", type=int, help="number of appends, instead of a time")
+    parser.add_argument(
+        "--every", type=float, default=0.0, help="seconds from one append of a watched writer to its next"
+    )
     parser.add_argument("--payload", type=int, default=512)
     parser.add_argument("--locks", type=int, choices=(0, 1), default=0, help="write locks per append")
     parser.add_argument("--pids", default="{}", help="JSON: processes whose CPU time is measured, by role")

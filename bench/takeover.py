@@ -1,8 +1,9 @@
 """A server with half of many partitions is killed: how long until each of them takes appends again, and what
 it costs the server that takes over.
 
-One closed-loop writer in each partition, so the machine has as much to do before and after. The processor
-time of the roles says more than the pause on a machine that is busy otherwise.
+With the node journal and without it, and with two loads: an append in each partition every second, which
+leaves the machine room; and one closed-loop writer in each, which takes all of it before and after. The
+processor time of the roles says more than the pause on a machine that is busy otherwise.
 """
 
 from __future__ import annotations
@@ -21,33 +22,48 @@ from bench.plan import Plan, group_name
 from bench.processes import Child, cpu_seconds
 
 SESSION_TIMEOUT_MS = 10_000
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 4.0
 """At least; it is watched on until every partition takes appends."""
 MOST_SECONDS = 90.0
 LOOK_SECONDS = 2.0
-TAKEOVER_TARGET = at_most(2.0, binding=True)
+PACES = (1.0, 0.0)
+"""Seconds from one append of a partition to its next; 0: as soon as the one before is acknowledged."""
+TAKEOVER_TARGET = at_most(2.0)
+JOURNAL = "storage.journal.enabled"
 
 
 async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figure]:
-    """The longest pause of a partition after SIGKILL of a server; steps, pauses and processor time in the
-    details."""
+    """The longest pause of a partition after SIGKILL of a server, for each load; steps, pauses and processor
+    time in the details."""
     plan = replace(plan, partitions=plan.takeover_partitions, session_timeout_ms=SESSION_TIMEOUT_MS)
-    load = f"1 closed-loop writer in each of {plan.partitions} partitions"
-    async with BenchCluster.running(directory, plan, tls) as cluster:
-        killed = cluster.local.server_roles[-1]
-        processes = {
-            role: psutil.Process(cluster.local.pid(role)) for role in cluster.local.roles if role != killed
-        }
-        arguments = ["watch", "--partitions", str(plan.partitions), "--in-flight", "1"]
-        with cluster.load(*arguments, in_flight_per_partition=1) as child:
-            await asyncio.to_thread(child.wait_line, "ready", 120.0)
-            await longest_gap(child, plan.settle_seconds)  # forget what was before
-            before = {role: cpu_seconds(process) for role, process in processes.items()}
-            began = time.time()
-            await cluster.local.kill_role(killed)
-            gaps = await _until_all_are_back(child, plan.partitions)
-            watched = time.time() - began
-            used = {role: cpu_seconds(process) - before[role] for role, process in processes.items()}
+    figures = []
+    for journal in (True, False):
+        where, overrides = directory / ("journal" if journal else "plain"), {"storage": {JOURNAL: journal}}
+        async with BenchCluster.running(where, plan, tls, overrides=overrides) as cluster:
+            killed = cluster.local.server_roles[-1]
+            for every in PACES:
+                figures.append(await _killed(cluster, killed, every, journal))
+                await cluster.local.start_role(killed)
+                await cluster.local.wait_serving()
+                await asyncio.sleep(plan.settle_seconds)  # partitions move back to it
+    return figures
+
+
+async def _killed(cluster: BenchCluster, killed: str, every_seconds: float, journal: bool) -> Figure:
+    partitions = cluster.plan.partitions
+    processes = {
+        role: psutil.Process(cluster.local.pid(role)) for role in cluster.local.roles if role != killed
+    }
+    arguments = ["watch", "--partitions", str(partitions), "--in-flight", "1", "--every", str(every_seconds)]
+    with cluster.load(*arguments, in_flight_per_partition=1) as child:
+        await asyncio.to_thread(child.wait_line, "ready", 120.0)
+        await longest_gap(child, cluster.plan.settle_seconds, "from now")  # forget what was before
+        before = {role: cpu_seconds(process) for role, process in processes.items()}
+        began = time.time()
+        await cluster.local.kill_role(killed)
+        gaps = await _until_all_are_back(child, partitions)
+        watched = time.time() - began
+        used = {role: cpu_seconds(process) - before[role] for role, process in processes.items()}
     gaps.sort()
     moved = gaps[len(gaps) // 2 :]
     details = {
@@ -57,9 +73,14 @@ async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figur
         },
         "steps": steps_after(cluster, killed, began),
     }
-    name = f"SIGKILL of a server, {plan.partitions} partitions"
-    group = group_name("longest time without an acknowledged append", tls)
-    return [Figure(group, name, gaps[-1], "s", TAKEOVER_TARGET, load, details=details)]
+    writer = f"an append every {every_seconds:g} s" if every_seconds else "1 closed-loop writer"
+    with_journal = "journal" if journal else "no journal"
+    group = group_name(f"longest time without an acknowledged append, {with_journal}", cluster.tls)
+    name, load = (
+        f"SIGKILL of a server, {partitions} partitions",
+        f"{writer} in each of {partitions} partitions",
+    )
+    return Figure(group, name, gaps[-1], "s", TAKEOVER_TARGET, load, details=details)
 
 
 async def _until_all_are_back(child: Child, partitions: int) -> list[float]:

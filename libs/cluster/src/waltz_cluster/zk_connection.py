@@ -6,6 +6,8 @@ PEM only. And it waits for one server as long as the session lasts, so that one 
 sent (a machine that is gone, a frozen process) costs the session although the others serve.
 """
 
+import math
+import select
 import socket
 import ssl
 import time
@@ -65,7 +67,23 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As the system's, but that what TLS has decrypted already counts as readable: an answer that came in
-        one record with the one before would wait for the next."""
+        one record with the one before would wait for the next. Nothing is ever exceptional.
+
+        kazoo makes a selector for each call: five system calls where one does, a third of its time.
+        """
         held = [each for each in rlist if isinstance(each, ssl.SSLSocket) and each.pending()]
-        readable, writable, failed = super().select(rlist, wlist, xlist, 0 if held else timeout)
-        return [*held, *(each for each in readable if each not in held)], writable, failed
+        poll = select.poll()
+        for each in {*rlist, *wlist}:
+            reads, writes = each in rlist, each in wlist
+            poll.register(each, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
+        milliseconds = 0 if held else None if timeout is None else math.ceil(timeout * 1000)
+        ready = dict(poll.poll(milliseconds))  # errors and the other end's end among them, asked for or not
+
+        def is_ready(each: Any, other: int) -> bool:
+            return bool(ready.get(each.fileno(), 0) & ~other)
+
+        return (
+            [each for each in rlist if each in held or is_ready(each, select.POLLOUT)],
+            [each for each in wlist if is_ready(each, select.POLLIN)],
+            [],
+        )

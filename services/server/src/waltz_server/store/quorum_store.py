@@ -323,14 +323,10 @@ class QuorumPartitionStore:
     # ---- what the session run reports (SessionHost)
 
     def report(self, state: StoreState, reason: str) -> None:
-        """Change the state; only news are logged."""
+        """Change the state. Only news are logged, but that it is open: the partition says that."""
         if (state, reason) != (self._state, self._reason):
-            level = (
-                logging.INFO
-                if state in (StoreState.OPEN, StoreState.RECOVERING, StoreState.CLOSED)
-                else logging.WARNING
-            )
-            if state is not self._state:
+            level = logging.INFO if state in (StoreState.RECOVERING, StoreState.CLOSED) else logging.WARNING
+            if state is not self._state and state is not StoreState.OPEN:
                 self._log(level, "store state changed", state=state.value, reason=reason)
             self._state, self._reason = state, reason
 
