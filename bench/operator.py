@@ -23,6 +23,7 @@ from statistics import median
 import psutil
 
 from bench.figures import Figure
+from bench.operator_names import NamedLoop
 from bench.operator_world import NODES, SERVERS, OperatorWorld, machines, operator_world, scratch_directory
 from bench.plan import (
     OPERATOR_CPU_TARGET,
@@ -34,7 +35,6 @@ from bench.plan import (
     Plan,
 )
 from bench.processes import ROOT, BenchError, cpu_seconds, resident_mib
-from waltz_runtime.logs import configure_logging
 from waltz_testkit.ports import free_port
 
 GROUP = "operator"
@@ -101,14 +101,14 @@ class Operator:
 
 async def measure_operator(plan: Plan) -> list[Figure]:
     """All figures, from one world, made in memory where that is possible."""
-    from operator_tests.apiserver.loop import ClusterLoop
-
-    configure_logging("ERROR", False)  # servers and storage nodes run in this process
 
     def there() -> list[Figure]:
-        with asyncio.Runner(loop_factory=ClusterLoop) as runner, scratch_directory() as name:
+        with scratch_directory() as name:
             directory = Path(name)
-            with machines(directory) as (control, zookeeper):
+            with (
+                machines(directory) as (control, zookeeper),
+                asyncio.Runner(loop_factory=lambda: NamedLoop(directory / "names")) as runner,
+            ):
 
                 async def all_of_it() -> list[Figure]:
                     clusters, partitions = plan.operator_clusters, plan.operator_partitions
@@ -116,7 +116,7 @@ async def measure_operator(plan: Plan) -> list[Figure]:
                         world,
                         kubeconfig,
                     ):
-                        operator = Operator(world.names_file, kubeconfig, directory / "operator.log")
+                        operator = Operator(world.names, kubeconfig, directory / "operator.log")
                         try:
                             return await _Measure(world, operator, plan).run()
                         finally:

@@ -1,8 +1,8 @@
 """What one operator process looks after in its benchmark: a real API server with etcd, a real ZooKeeper, and
 for every WaltzCluster the shipped storage nodes and servers, by the machinery of the operator's tests.
 
-All storage nodes and servers run in this process, the operator in one of its own (`operator_process`), which
-finds the names of their pods in a file. Every cluster has a namespace of its own, and a session of the
+The storage nodes and servers run in processes of their own, some clusters each (`operator_machines`), the
+operator in another (`operator_process`). Every cluster has a namespace of its own, and a session of the
 operator with ZooKeeper of its own, as clusters with managed ZooKeepers have.
 """
 
@@ -19,23 +19,19 @@ from typing import Any
 
 import yaml
 
-from bench.processes import ROOT, BenchError
+from bench.operator_machines import TOKEN
+from bench.processes import ROOT, BenchError, Child, start_role
 
 sys.path.insert(0, str(ROOT / "operator" / "tests"))
 
 from operator_tests.apiserver.control_plane import ControlPlane, control_plane
 from operator_tests.apiserver.installed import Administrator, install, make_namespace, operator_token
-from operator_tests.apiserver.loop import cluster_loop
-from operator_tests.apiserver.machinery import Machinery
-from operator_tests.apiserver.processes import ServerPod, mount
+from operator_tests.apiserver.processes import mount
 
 from waltz_client.client import WaltzClient
-from waltz_cluster.config.settings import ZooKeeperSettings
-from waltz_cluster.store import ZooKeeperStore
-from waltz_cluster.zk_client import connect
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object
-from waltz_operator.kube.errors import KubeError, KubeUnavailableError
+from waltz_operator.kube.errors import KubeUnavailableError
 from waltz_testkit.zookeeper import EmbeddedZooKeeper
 
 NAME = "ledger"
@@ -44,11 +40,11 @@ OPERATOR_USER = "system:serviceaccount:waltz-system:waltz-operator"
 READY_SECONDS = 1800.0
 """A whole world may take so long until every cluster is at rest; machines differ."""
 _SESSION_SECONDS = 60
-_TURN_SECONDS = 0.2
 _WAVE = 5
 """Clusters that are installed at the same time."""
-_TOGETHER = 6
-"""Namespaces whose pods are looked after at the same time."""
+_PER_PROCESS = 10
+"""Clusters of one process: 64 partitions on three nodes have some 700 files and connections open."""
+_ANSWER_SECONDS = 120.0
 _WANTED = {"Available": "True", "Progressing": "False", "Degraded": "False", "ReplicasCaughtUp": "True"}
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -56,13 +52,6 @@ _AUDIT = {
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [{"level": "Metadata", "users": [OPERATOR_USER]}, {"level": "None"}],
 }
-
-
-class _RealZooKeeper:
-    """Sessions with the real server."""
-
-    async def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
-        return await connect(settings)
 
 
 class Requests:
@@ -99,13 +88,10 @@ class OperatorWorld:
         self.partitions = partitions
         self.namespaces = [f"tenant-{number}" for number in range(clusters)]
         self.requests = Requests(directory / "audit.log")
-        self.names_file = directory / "names.json"
+        self.names = directory / "names"
         self._zookeeper = zookeeper
-        self._attended: set[str] = set()
-        self._machineries = {
-            namespace: Machinery(self.admin, namespace, directory / namespace, _RealZooKeeper())
-            for namespace in self.namespaces
-        }
+        self._machines: dict[str, Child] = {}
+        """Of each namespace the process that runs its pods."""
 
     def spec(self, **more: Any) -> dict[str, Any]:
         """Three nodes, two servers, everything else as by default."""
@@ -118,12 +104,20 @@ class OperatorWorld:
         }
 
     async def open(self) -> str:
-        """Definitions and namespaces; the path of the operator's kubeconfig."""
+        """Definitions, namespaces and processes; the path of the operator's kubeconfig."""
         await install(self.admin)
         kubeconfig = self.directory / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(self.control.kubeconfig(await operator_token(self.admin))))
         for namespace in self.namespaces:
             await make_namespace(self.admin, namespace)
+        self.names.mkdir()
+        control = self.control
+        for first in range(0, len(self.namespaces), _PER_PROCESS):
+            namespaces = self.namespaces[first : first + _PER_PROCESS]
+            names = self.names / f"{namespaces[0]}.json"
+            arguments = [str(self.directory), str(names), control.url, control.ca_file, *namespaces]
+            machines = start_role("bench.operator_machines", arguments, {TOKEN: control.admin_token})
+            self._machines |= dict.fromkeys(namespaces, machines)
         return str(kubeconfig)
 
     async def install(self) -> None:
@@ -143,58 +137,38 @@ class OperatorWorld:
                     await self.fill(namespace)
                 await self.calm(wave)
 
-    async def live(self) -> None:
-        """Names are published and pods are looked after, until this is cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._publish_names(), name="names")
-            group.create_task(self._kubelets(), name="kubelets")
-
     def _connect_string(self, namespace: str) -> str:
         """One server for all; an address of its own, and so a session of its own, for each."""
         number = self.namespaces.index(namespace) + 1
         return f"127.0.1.{number}:{self._zookeeper.port}"
 
     async def close(self) -> None:
-        await asyncio.gather(*(machinery.close() for machinery in self._machineries.values()))
+        for machines in set(self._machines.values()):
+            await asyncio.to_thread(machines.stop)
         await self.admin.close()
 
-    # ---- what a kubelet does
+    # ---- what the machines do
 
-    async def _kubelets(self) -> None:
-        """The pods of attended namespaces, over and over."""
-        gate = asyncio.Semaphore(_TOGETHER)
+    async def _tell(self, what: str, namespaces: Collection[str]) -> None:
+        """Each process what is for it; returns when they have done it."""
 
-        async def one(namespace: str) -> None:
-            async with gate:
-                # the operator writes at the same time: what has changed meanwhile is looked at again
-                with contextlib.suppress(TimeoutError, KubeError):
-                    await self._machineries[namespace].settle()
+        def tell(machines: Child, of: list[str]) -> None:
+            machines.send_line(" ".join([what, *of]))
+            machines.wait_line("done", _ANSWER_SECONDS)
 
-        while True:
-            await asyncio.gather(*(one(namespace) for namespace in sorted(self._attended)))
-            await asyncio.sleep(_TURN_SECONDS)  # others move on meanwhile
-
-    async def _publish_names(self) -> None:
-        """The names of pods for the operator's process, whenever they have changed."""
-        before = ""
-        while True:
-            names = cluster_loop().names
-            text = json.dumps([[host, port, real] for (host, port), real in sorted(names.items())])
-            if text != before:
-                new = self.names_file.with_suffix(".new")
-                new.write_text(text)
-                new.replace(self.names_file)
-                before = text
-            await asyncio.sleep(0.05)
+        for machines in set(self._machines.values()):
+            of = [namespace for namespace in namespaces if self._machines[namespace] is machines]
+            if of:
+                await asyncio.to_thread(tell, machines, of)
 
     @contextlib.asynccontextmanager
     async def attended(self, namespaces: Collection[str]) -> AsyncIterator[None]:
         """Their pods are started and stopped as they should be meanwhile."""
-        self._attended |= set(namespaces)
+        await self._tell("attend", namespaces)
         try:
             yield
         finally:
-            self._attended -= set(namespaces)
+            await self._tell("leave", namespaces)
 
     # ---- the clusters
 
@@ -233,9 +207,7 @@ class OperatorWorld:
                 client.append(partition=p, data=b"1", deadline_seconds=120) for p in range(self.partitions)
             )
             await asyncio.gather(*appends)
-        machinery = self._machineries[namespace]
-        for name in [name for name, pod in machinery.pods.items() if isinstance(pod, ServerPod)]:
-            await machinery.crash(name)
+        await self._tell("crash", [namespace])
 
     async def roll(self, namespace: str) -> None:
         """Ask for other images of everything."""
@@ -296,11 +268,7 @@ async def operator_world(
     """All of it with its WaltzClusters made, and the operator's kubeconfig."""
     world = OperatorWorld(control, zookeeper, directory, clusters, partitions)
     try:
-        kubeconfig = await world.open()
-        async with asyncio.TaskGroup() as group:
-            living = group.create_task(world.live())
-            yield world, kubeconfig
-            living.cancel()
+        yield world, await world.open()
     finally:
         await world.close()
 
