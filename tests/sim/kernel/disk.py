@@ -112,6 +112,11 @@ class SimDisk(FaultyDisk):
         """Syncs that have begun are done."""
         self._land_until(float("inf"))
 
+    def land_due(self) -> None:
+        """Syncs whose time is over are done: what comes now comes after them."""
+        if self._flights and self._loop is not None:
+            self._land_until(self._loop.now)
+
     def _land_until(self, now: float) -> None:
         if not self._flights:
             return
@@ -126,6 +131,7 @@ class SimDisk(FaultyDisk):
 
     def call(self, *what: object) -> None:
         """Every changing system call passes here; the chosen one does not happen."""
+        self.land_due()
         if self._crash_only and what[0] not in self._crash_only:
             return
         self.call_count += 1
@@ -286,6 +292,7 @@ class SimFile:
         """See the seam."""
         self._system.check_alive()
         self._system.charge(self._system.disk.read_seconds)
+        self._system.disk.land_due()
         return self._file.pread(size, offset)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
