@@ -21,8 +21,10 @@ FILE = f"{DATA_DIRECTORY}/file"
 class Node:
     """A process with a disk, an executor and a diary that outlives it."""
 
-    def __init__(self, loop: SimLoop, threads: int = 4) -> None:
-        self.loop, self.threads = loop, threads
+    def __init__(
+        self, loop: SimLoop, threads: int = 4, executor: type[SimExecutor[int]] = SimExecutor
+    ) -> None:
+        self.loop, self.threads, self.executor = loop, threads, executor
         self.disk = SimDisk(loop.rng("disk"))
         self.diary: list[tuple[str, float]] = []
 
@@ -33,7 +35,7 @@ class Node:
         async def run() -> None:
             process = current()
             assert process is not None
-            await main(SimExecutor[int](self.loop, self.disk, process, threads=self.threads))
+            await main(self.executor(self.loop, self.disk, process, threads=self.threads))
 
         return self.loop.spawn_process("storage-1", self.loop.host("storage-1"), run)
 

@@ -66,6 +66,10 @@ class SimDisk(FaultyDisk):
         """Virtual seconds that system calls took since the last job began."""
         self.in_job = False
         """The code of a job is running (set by the executor)."""
+        self.wait: Callable[[float], None] | None = None
+        """What a job that runs in steps does in a system call that takes time (set by its executor)."""
+        self.sync_takes = 0.0
+        """Seconds that the sync takes that such a job is about to begin."""
         self.torn = 0
         """Power cuts that found something unsynced."""
         self.call_count = 0
@@ -101,6 +105,11 @@ class SimDisk(FaultyDisk):
 
     def when_done(self, land: Callable[[], None]) -> None:
         """A sync of a job is done when its time is over; one outside of jobs takes no time."""
+        if self._loop is not None and self.wait is not None:
+            self._flights.append((self._loop.now + self.sync_takes, land))
+            self.wait(self.sync_takes)
+            self.land_due()
+            return
         if self._loop is None or not self.in_job:
             self.land_all()
             land()
@@ -224,7 +233,18 @@ class SimFileSystem:
 
     def charge(self, seconds: Seconds) -> None:
         """A system call took its time."""
-        self.disk.charged += seconds.draw(self._rng)
+        drawn = seconds.draw(self._rng)
+        if self.disk.wait is not None:
+            self.disk.wait(drawn)
+        else:
+            self.disk.charged += drawn
+
+    def charge_sync(self) -> None:
+        """A sync takes its time: from here on, where the job runs in steps."""
+        if self.disk.wait is not None:
+            self.disk.sync_takes = self.disk.sync_seconds.draw(self._rng)
+        else:
+            self.charge(self.disk.sync_seconds)
 
     def die(self, silent: bool) -> None:
         """The process has ended: locks are released; without power also what was not synced."""
@@ -276,7 +296,7 @@ class SimFileSystem:
     def sync_dir(self, path: str) -> None:
         """See the seam."""
         self.check_alive()
-        self.charge(self.disk.sync_seconds)
+        self.charge_sync()
         self.disk.sync_dir(path)
 
 
@@ -315,7 +335,7 @@ class SimFile:
     def sync(self) -> None:
         """See the seam."""
         self._system.check_alive()
-        self._system.charge(self._system.disk.sync_seconds)
+        self._system.charge_sync()
         self._file.sync()
 
     def size(self) -> int:
