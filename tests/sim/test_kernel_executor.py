@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk, SimFileSyste
 from tests.sim.kernel.executor import Moment, SimExecutor
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import Process, current
+from waltz_testkit.faulty_disk import LostWrite
 
 FILE = f"{DATA_DIRECTORY}/file"
 
@@ -19,8 +21,10 @@ FILE = f"{DATA_DIRECTORY}/file"
 class Node:
     """A process with a disk, an executor and a diary that outlives it."""
 
-    def __init__(self, loop: SimLoop, threads: int = 4) -> None:
-        self.loop, self.threads = loop, threads
+    def __init__(
+        self, loop: SimLoop, threads: int = 4, executor: type[SimExecutor[int]] = SimExecutor
+    ) -> None:
+        self.loop, self.threads, self.executor = loop, threads, executor
         self.disk = SimDisk(loop.rng("disk"))
         self.diary: list[tuple[str, float]] = []
 
@@ -31,7 +35,7 @@ class Node:
         async def run() -> None:
             process = current()
             assert process is not None
-            await main(SimExecutor[int](self.loop, self.disk, process, threads=self.threads))
+            await main(self.executor(self.loop, self.disk, process, threads=self.threads))
 
         return self.loop.spawn_process("storage-1", self.loop.host("storage-1"), run)
 
@@ -298,3 +302,36 @@ def test_a_sync_takes_along_nothing_that_another_job_writes_after_it() -> None:
 
     for seed in range(5):
         run(main, seed)
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_lost_write_is_out_of_the_memory_when_its_sync_is_done_and_not_later(again: int) -> None:
+    """What the next process finds, and what it writes in its place."""
+
+    async def main(loop: SimLoop) -> None:
+        node = Node(loop)
+        node.disk.put(FILE, b"old")
+        node.disk.sync_seconds = Seconds(1.0, 1.0)
+
+        def job(fs: SimFileSystem) -> None:
+            file = fs.open(FILE)
+            file.pwrite(b"new", 0)
+            node.disk.lose_write = LostWrite(lambda path: True, random.Random(1), True, lambda *_: None)
+            file.sync()
+
+        async def work(executor: SimExecutor[int]) -> None:
+            process = current()
+            assert process is not None
+            executor.submit(job, node.disk.mount(process))
+            await asyncio.Event().wait()
+
+        process = node.spawn(work)
+        await asyncio.sleep(2.0)
+        process.kill()
+        file = node.disk.mount(node.spawn(work)).open(FILE)
+        if again:
+            file.pwrite(b"2nd", 0)
+            file.sync()
+        assert file.pread(3, 0) == (b"2nd" if again else b"old")
+
+    run(main)

@@ -17,6 +17,7 @@ _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
     f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
+    f"{_STORAGE}/test_journal_lost_files.py",
     f"{_STORAGE}/test_journal_volume.py",
     f"{_STORAGE}/test_journal_settling.py",
     f"{_STORAGE}/test_node_journal.py",
@@ -188,6 +189,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_free_space.py",
         f"{_STORAGE}/test_journal_unmade.py",
         f"{_STORAGE}/test_journaled_directory.py",
+        f"{_STORAGE}/test_journal_lost_files.py",
         f"{_STORAGE}/test_journal_settling.py",
     ),
     "waltz_storage/engine/scan.py": (
@@ -204,6 +206,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
         f"{_STORAGE}/test_journaled_directory.py",
+        f"{_STORAGE}/test_journal_lost_files.py",
         f"{_STORAGE}/test_journal_settling.py",
         f"{_STORAGE}/test_log_corners.py",
         f"{_STORAGE}/test_disk_edges.py",

@@ -222,12 +222,12 @@ class Admin:
 
         return await self.run(f"accept restored {partition}", accept)
 
-    async def rebuild(self, partition: int, node: str) -> None:
-        """Throw away a node's copy of a partition and let it be filled again."""
+    async def rebuild(self, partition: int, node: str, *, fill: bool = True) -> None:
+        """Throw away a node's copy of a partition and, with `fill`, let it be filled again."""
 
         async def both(store: ZooKeeperStore) -> None:
             endpoint = Endpoint(node, ADMIN_PORT)
-            for assigned in (False, True):
+            for assigned in (False, True) if fill else (False,):
                 await storage_admin.set_assignment(
                     store,
                     CLUSTER_ROOT,

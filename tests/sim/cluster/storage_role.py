@@ -17,6 +17,7 @@ from tests.sim.kernel.executor import SimExecutor
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.old_files import OldFileSystem
 from tests.sim.kernel.process import Process, current
+from tests.sim.kernel.stepped import SteppedExecutor
 from waltz_protocol.codec import NEWEST_STORAGE_VERSION, STORAGE_OF_0_13_2
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
@@ -94,8 +95,8 @@ class StorageRole(Role):
         if self.restored:
             reset_for_restore(DATA_DIRECTORY, fs=system)
             self.restored = False
-        executor: SimExecutor[Durable] = SimExecutor(self.loop, self.disk, process)
         manager = self._open(process, system)
+        executor = self._executor(process, manager)
         self.memory.opened(manager)
         if isinstance(system, OldFileSystem):
             manager.unassigned = partial(self._forget_fence, system)
@@ -119,6 +120,14 @@ class StorageRole(Role):
             await stop.wait()
         finally:
             await node.close()
+
+    def _executor(self, process: Process, manager: StorageManager) -> SimExecutor[Durable]:
+        """With a journal, jobs leave marks for one another, and settling holds a lock while it syncs."""
+        if manager.files is None:
+            return SimExecutor(self.loop, self.disk, process)
+        executor: SteppedExecutor[Durable] = SteppedExecutor(self.loop, self.disk, process)
+        manager.files._settling = executor.lock()  # type: ignore[assignment]
+        return executor
 
     def _newest_version(self) -> int:
         """Of the storage protocol, in this life: a rolling upgrade and its way back change it between two of

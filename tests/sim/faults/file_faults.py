@@ -17,7 +17,17 @@ from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.faults.common import SkippedError, permission
 from tests.sim.faults.plan import Fault
 from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk, partition_directory
-from waltz_storage.engine.layout import DATA_SUFFIXES, SIDECAR_NAME, WITNESS_NAME
+from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY, dependence
+from waltz_storage.engine.journal.layout import Create, JournalDamagedError, Name
+from waltz_storage.engine.journal.log import read_journal
+from waltz_storage.engine.layout import (
+    CONTROL_FILE_NAME,
+    DATA_SUFFIXES,
+    HEADER_SIZE,
+    SIDECAR_NAME,
+    WITNESS_NAME,
+)
+from waltz_testkit.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
@@ -88,7 +98,8 @@ def lose_files(disk: SimDisk, partition: int, rng: random.Random) -> list[str]:
 
 
 async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
-    """The node does not start, and its directory is reset as one that was restored."""
+    """The node does not start, and its directory is reset as one that was restored; or its journal, in which
+    the witness was made, makes it again, and nothing is lost."""
     role = await permission(world, fault.targets[0])
     if not role.disk.exists(f"{DATA_DIRECTORY}/{WITNESS_NAME}"):
         raise SkippedError("it has no witness yet")
@@ -98,6 +109,10 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
         )
     _end(role, rng)
     role.disk.remove(f"{DATA_DIRECTORY}/{WITNESS_NAME}")
+    if journal_makes(role.disk, WITNESS_NAME):
+        world.loop.note("the journal makes the witness again")
+        role.release()
+        return
     world.state.destroyed(role.name, world.state.concerned(role.name))
     role.release()
     await asyncio.sleep(RETRY_SECONDS)
@@ -109,6 +124,26 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
     role.restored = True
     role.release()
     await world.repairs.refill(role.name)
+
+
+def journal_makes(disk: FaultyDisk, relative: str) -> bool:
+    """Whether a directory depends on a journal that still holds that this file was made in it, and so all
+    that was ever written to it."""
+    needed = dependence(disk.content(f"{DATA_DIRECTORY}/{CONTROL_FILE_NAME}")[:HEADER_SIZE])
+    if needed is None:
+        return False
+    names: dict[int, str] = {}
+    made = False
+    try:
+        for change in read_journal(
+            disk, f"{DATA_DIRECTORY}/{JOURNAL_DIRECTORY}", needed.journal_id, needed.files
+        ):
+            if isinstance(change, Name):
+                names[change.name] = change.path
+            made = made or (isinstance(change, Create) and names[change.name] == relative)
+    except JournalDamagedError:
+        return False
+    return made
 
 
 HANDLERS = {"files-lost": files_lost}

@@ -51,7 +51,9 @@ async def journal_lost(world: World, fault: Fault) -> None:
     world.loop.note(f"journal damaged: {where}")
     concerned = world.state.concerned(role.name)
     world.state.destroyed(role.name, concerned)
-    world.state.rotten.update(dict.fromkeys((role.name, partition) for partition in concerned))
+    # Of a copy that was taken away the journal alone may have known that.
+    damaged = [*concerned, *(p for p in directories(role.disk) if p not in concerned)]
+    world.state.rotten.update(dict.fromkeys((role.name, partition) for partition in damaged))
     role.release()
     await asyncio.sleep(RETRY_SECONDS)
     if role.node is not None:
@@ -62,8 +64,13 @@ async def journal_lost(world: World, fault: Fault) -> None:
     role.restored = True
     role.release()
     await world.repairs.refill(role.name)
-    for partition in concerned:  # what the journal held may be missing in the middle of a file
+    for partition in damaged:  # what the journal held may be missing in the middle of a file
         await world.repairs.rebuild(role.name, partition)
+
+
+def directories(disk: FaultyDisk) -> list[int]:
+    """Partitions that the node has a directory of."""
+    return sorted(int(name) for name in disk.listdir(DATA_DIRECTORY) if name.isdigit())
 
 
 def damage_journal(disk: FaultyDisk, way: str, rng: random.Random) -> str | None:

@@ -46,16 +46,18 @@ class Repairs:
             await asyncio.sleep(POLL_SECONDS)
 
     async def rebuild(self, name: str, partition: int) -> None:
-        """Throw a damaged copy away and have it filled again, when that is allowed; whether it came to
-        that."""
+        """Throw a damaged copy away and have it filled again, when that is allowed; one on which nobody
+        counts is only thrown away."""
         world = self._world
         for _ in range(ATTEMPTS):
             if (name, partition) not in world.state.rotten:
                 return
             role = world.storage[name]
-            if role.alive and role.node is not None and world.state.can_lose(name, [partition]):
+            counts = partition in world.state.concerned(name)
+            allowed = not counts or world.state.can_lose(name, [partition])
+            if role.alive and role.node is not None and allowed:
                 try:
-                    await world.admin.rebuild(partition, name)
+                    await world.admin.rebuild(partition, name, fill=counts)
                 except RefusedError as error:
                     world.loop.note(f"rebuild: {error}")
                 else:

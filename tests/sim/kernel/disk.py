@@ -66,6 +66,10 @@ class SimDisk(FaultyDisk):
         """Virtual seconds that system calls took since the last job began."""
         self.in_job = False
         """The code of a job is running (set by the executor)."""
+        self.wait: Callable[[float], None] | None = None
+        """What a job that runs in steps does in a system call that takes time (set by its executor)."""
+        self.sync_takes = 0.0
+        """Seconds that the sync takes that such a job is about to begin."""
         self.torn = 0
         """Power cuts that found something unsynced."""
         self.call_count = 0
@@ -101,6 +105,11 @@ class SimDisk(FaultyDisk):
 
     def when_done(self, land: Callable[[], None]) -> None:
         """A sync of a job is done when its time is over; one outside of jobs takes no time."""
+        if self._loop is not None and self.wait is not None:
+            self._flights.append((self._loop.now + self.sync_takes, land))
+            self.wait(self.sync_takes)
+            self.land_due()
+            return
         if self._loop is None or not self.in_job:
             self.land_all()
             land()
@@ -111,6 +120,11 @@ class SimDisk(FaultyDisk):
     def land_all(self) -> None:
         """Syncs that have begun are done."""
         self._land_until(float("inf"))
+
+    def land_due(self) -> None:
+        """Syncs whose time is over are done: what comes now comes after them."""
+        if self._flights and self._loop is not None:
+            self._land_until(self._loop.now)
 
     def _land_until(self, now: float) -> None:
         if not self._flights:
@@ -126,6 +140,7 @@ class SimDisk(FaultyDisk):
 
     def call(self, *what: object) -> None:
         """Every changing system call passes here; the chosen one does not happen."""
+        self.land_due()
         if self._crash_only and what[0] not in self._crash_only:
             return
         self.call_count += 1
@@ -218,7 +233,18 @@ class SimFileSystem:
 
     def charge(self, seconds: Seconds) -> None:
         """A system call took its time."""
-        self.disk.charged += seconds.draw(self._rng)
+        drawn = seconds.draw(self._rng)
+        if self.disk.wait is not None:
+            self.disk.wait(drawn)
+        else:
+            self.disk.charged += drawn
+
+    def charge_sync(self) -> None:
+        """A sync takes its time: from here on, where the job runs in steps."""
+        if self.disk.wait is not None:
+            self.disk.sync_takes = self.disk.sync_seconds.draw(self._rng)
+        else:
+            self.charge(self.disk.sync_seconds)
 
     def die(self, silent: bool) -> None:
         """The process has ended: locks are released; without power also what was not synced."""
@@ -270,7 +296,7 @@ class SimFileSystem:
     def sync_dir(self, path: str) -> None:
         """See the seam."""
         self.check_alive()
-        self.charge(self.disk.sync_seconds)
+        self.charge_sync()
         self.disk.sync_dir(path)
 
 
@@ -286,6 +312,7 @@ class SimFile:
         """See the seam."""
         self._system.check_alive()
         self._system.charge(self._system.disk.read_seconds)
+        self._system.disk.land_due()
         return self._file.pread(size, offset)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
@@ -308,7 +335,7 @@ class SimFile:
     def sync(self) -> None:
         """See the seam."""
         self._system.check_alive()
-        self._system.charge(self._system.disk.sync_seconds)
+        self._system.charge_sync()
         self._file.sync()
 
     def size(self) -> int:

@@ -14,6 +14,8 @@ Because a job's code runs ahead of its time, the memory of a process may know of
 disk yet. Who compares memory and disk after a power cut sets `SimExecutor.observe` and uses
 `SimExecutor.told`.
 
+With a journal the jobs of a node leave marks for one another; `stepped` is for those.
+
 One rule differs from real threads: `Future.result()` of a job that has not run blocks forever, for there
 is no other thread; so directories are opened with `run_in_order`.
 """
@@ -47,7 +49,9 @@ class Moment(enum.Enum):
     UNDELIVERED = "undelivered"  # everything is done, nobody has been informed
 
 
-class _Job:
+class Job:
+    """What was submitted."""
+
     def __init__(
         self, run: functools.partial[Any], future: Future[Any], context: contextvars.Context
     ) -> None:
@@ -64,7 +68,7 @@ class SimExecutor(Executor, Generic[K]):
         self._loop, self._disk, self._process = loop, disk, process
         self._rng = loop.rng(f"executor {process.name} {loop.now}")
         self._free = threads
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._crash: Callable[[], object] | None = None
         self._closed = False
         self.observe: Callable[[], Mapping[int, K]] | None = None
@@ -79,7 +83,7 @@ class SimExecutor(Executor, Generic[K]):
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: Future[T] = Future()
         run = functools.partial(fn, *args, **kwargs)
-        self._waiting.append(_Job(run, future, contextvars.copy_context()))
+        self._waiting.append(Job(run, future, contextvars.copy_context()))
         self._start()
         return future
 
@@ -106,7 +110,7 @@ class SimExecutor(Executor, Generic[K]):
             job = self._waiting.popleft()
             self._loop.call_later(WAKE.draw(self._rng), self._run, job, context=job.context)
 
-    def _run(self, job: _Job) -> None:
+    def _run(self, job: Job) -> None:
         if not job.future.set_running_or_notify_cancel():
             self._free_thread()
             return
@@ -124,16 +128,21 @@ class SimExecutor(Executor, Generic[K]):
             error = raised
         finally:
             self._loop.thread_seconds, disk.in_job = None, False
-        after = self._observed()
-        changed: dict[int, K | None] = {
-            key: now for key, now in after.items() if key not in before or before[key] != now
-        }
-        changed.update(dict.fromkeys(key for key in before if key not in after))
+        changed = self._changed(before)
         self._loop.call_later(disk.charged, self._deliver, job, value, error, changed, context=job.context)
         self._crash_before_delivery(disk.charged)
 
     def _observed(self) -> Mapping[int, K]:
         return {} if self.observe is None else self.observe()
+
+    def _changed(self, before: Mapping[int, K]) -> dict[int, K | None]:
+        """What is observed now and was another one before, or none; `None` for what is gone."""
+        after = self._observed()
+        changed: dict[int, K | None] = {
+            key: now for key, now in after.items() if key not in before or before[key] != now
+        }
+        changed.update(dict.fromkeys(key for key in before if key not in after))
+        return changed
 
     def _crash_before_delivery(self, seconds: float) -> None:
         crash, self._crash = self._crash, None
@@ -141,7 +150,7 @@ class SimExecutor(Executor, Generic[K]):
             self._loop.kernel_later(seconds * self._rng.random(), crash)
 
     def _deliver(
-        self, job: _Job, value: Any, error: BaseException | None, changed: Mapping[int, K | None]
+        self, job: Job, value: Any, error: BaseException | None, changed: Mapping[int, K | None]
     ) -> None:
         for key, known in changed.items():
             if known is None:

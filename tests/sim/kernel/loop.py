@@ -129,6 +129,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.ended = False
         """The world is over; what still runs is the clearing of its remains."""
         self._graves: list[asyncio.Task[Any]] = []
+        self.at_end: list[Callable[[], object]] = []
+        """Called when the world ends: what asyncio does not know of ends too."""
         SimTask._numbers = itertools.count()
         self.network = SimNetwork(self)
         self.set_task_factory(_make_task)
@@ -222,6 +224,9 @@ class SimLoop(asyncio.BaseEventLoop):
             self._queue.clear()
             self._timers.clear()
             self._graves.clear()
+            for action in self.at_end:
+                action()
+            self.at_end.clear()
             self.close()
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------------

@@ -36,7 +36,7 @@ JOURNAL_MUTANTS = (
         expected=("out_of_service", *_LOST),
         how="A node ends shortly after its journal has begun another file; what the one before holds is missed.",
         profile="journal",
-        found_at=10,
+        found_at=36,
     ),
     Mutant(
         name="damaged_journal_is_given_up_in_silence",
@@ -82,7 +82,7 @@ JOURNAL_MUTANTS = (
         expected=("out_of_service", "replicas_settle", *_LOST),
         how="A journal file is used again, then power is lost: one of the files lacks what it held.",
         profile="journal",
-        found_at=9,
+        found_at=12,
     ),
     Mutant(
         name="failed_commit_is_answered_with_success",

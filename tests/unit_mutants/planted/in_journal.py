@@ -116,6 +116,14 @@ JOURNAL_BUGS = (
         "A sync covers one of several writes.",
     ),
     _journal(
+        "file_taken_into_use_is_ready_to_be_settled",
+        "C7",
+        "log.py",
+        "        file.made = False  # before it counts as not settled: another thread looks for files that are ready\n",
+        "        file.settled = False\n        file.made = False\n",
+        "By the marks of its last life the thread that settles gives a file up that is just filled again.",
+    ),
+    _journal(
         "settled_without_a_sync",
         "C7",
         "filesystem.py",

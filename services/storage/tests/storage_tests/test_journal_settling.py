@@ -10,6 +10,7 @@ from waltz_storage.engine.errors import PartitionFailedError
 from waltz_storage.engine.free_space import FreeSpace
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
 from waltz_storage.engine.journal.filesystem import JournaledFiles
+from waltz_storage.engine.journal.log import Journal, JournalFile
 from waltz_storage.engine.journal.shared_file import SharedFile
 from waltz_testkit.faulty_disk import CrashMode, FaultyFile
 
@@ -82,3 +83,50 @@ def test_safety_c7_a_file_is_not_closed_over_what_waits_for_it(monkeypatch: pyte
     files.commit()
     files.make()
     assert disk.files()[f"{ROOT}/x"] == b"y" * 1000
+
+
+def test_safety_c7_a_file_that_is_being_taken_into_use_is_never_ready_to_be_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the thread that settles sees of it, after each change of the journal or of the file. Settled
+    by the marks of its last life, it would be used again with what nothing else holds."""
+    disk = empty_disk()
+    files = JournaledFiles(disk, ROOT, FreeSpace())
+    journal = files.create(PLACE, UUID(int=1), JOURNAL)
+    using: list[JournalFile] = []
+    seen: list[JournalFile] = []
+
+    def look() -> None:
+        seen.extend(file for file in journal.unsettled() if file.made and file in using)
+
+    class WatchedFile(JournalFile):
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            look()
+
+    class WatchedJournal(Journal):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            look()
+
+    use = Journal._use
+
+    def watched(self: Journal, file: JournalFile) -> None:
+        using.append(file)
+        use(self, file)
+        using.clear()
+
+    monkeypatch.setattr(Journal, "_use", watched)
+    files.begin(journal)
+    for one in journal.files:
+        one.__class__ = WatchedFile
+    journal.__class__ = WatchedJournal
+    file = files.open(f"{ROOT}/x", create=True)
+    while journal.active.epoch < 6:
+        file.pwrite(b"x" * 1000, 0)
+        file.sync()
+        files.commit()
+        files.settle()
+    assert seen == []

@@ -377,49 +377,6 @@ def test_safety_c7_a_file_is_not_closed_under_a_write(monkeypatch: pytest.Monkey
     assert disk.files()[f"{ROOT}/x"] == b"y" * 1000
 
 
-def test_safety_c7_a_file_that_was_lost_is_not_brought_back_in_part() -> None:
-    """Its partition is refused, as without a journal."""
-    disk = empty_disk()
-    manager = opened(disk)
-    manager.get(0).raise_fence(1)
-    manager.get(0).set_low_water_mark(1, -1)
-    append(manager.get(0), 0, 4)
-    manager.close()
-    manager = open_manager(disk, journal=JOURNAL)
-    append(manager.get(0), 4, 4)
-    manager.commit()
-    disk.restart(CrashMode.KEEP)
-    lost = segment_path(0, 0)
-    disk.remove(lost)
-    manager = open_manager(disk)
-    assert "missing or cut short" in manager.damaged[0]
-    assert lost not in disk.files()
-    manager.close()
-
-
-def test_safety_c7_a_lost_directory_stops_its_partition_only() -> None:
-    """Also when the journal has deletions, cuts and new files in it."""
-    disk = empty_disk()
-    manager = opened(disk)
-    for partition_id in (0, 2):
-        manager.get(partition_id).raise_fence(1)
-        manager.get(partition_id).set_low_water_mark(1, -1)
-        for number in range(5):
-            append(manager.get(partition_id), number * 4, 4, 100)
-    manager.close()
-    manager = open_manager(disk, threshold=700, journal=JOURNAL)
-    for partition_id in (0, 2):
-        manager.get(partition_id).truncate(5)
-        append(manager.get(partition_id), 6, 4, 100)
-    manager.commit()
-    disk.restart(CrashMode.KEEP)
-    disk.remove_dir(f"{ROOT}/0")
-    manager = open_manager(disk, threshold=700)
-    assert "directory is missing" in manager.damaged[0]
-    assert_holds(manager.get(2), 10, 100)
-    manager.close()
-
-
 def test_safety_c7_a_deleted_segment_does_not_come_back() -> None:
     """Its deletion is in the journal; that of its name was not durable when the power went."""
     disk = empty_disk()

@@ -11,6 +11,7 @@ import pytest
 from waltz_protocol.aio.storage_connection import StorageConnection
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import RequestFailedError
+from waltz_protocol.types import SessionInfo
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.inline import InlineLimits
@@ -118,6 +119,40 @@ async def test_safety_c7_a_node_ends_after_what_is_written_into_its_files_beside
         executor.release()
         await drained
         assert not node.manager.unmade
+
+
+async def test_safety_c7_memory_answers_what_no_commit_changes_while_one_is_on_its_way() -> None:
+    """A question about a partition that is not in the batch passes it. One about a partition that is in it
+    waits for the commit, and so does one that raises a fence."""
+    disk, executor = empty_disk(), GatedExecutor()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=executor, assign=(0, 1)) as node,
+        connected(node) as server,
+        connected(node) as other,
+    ):
+        for partition in (0, 1):
+            await server.append(1, partition, records(0, 2))
+        executor.open = False
+        append = spawn(server.append(1, 0, records(2, 1)), "append")
+        while not executor.waiting:
+            await asyncio.sleep(0)
+        own = spawn(other.max_transaction_id(1, 0), "own")
+        start = len(disk.calls)
+        assert await other.last_session_and_end(1, 1) == (SessionInfo(-1, -1, -1), 1)
+        await other.append(1, 1, [])
+        assert disk.calls[start:] == [], "memory answers"
+        raised = spawn(other.max_transaction_id(2, 1), "raised")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not own.done()
+        assert not raised.done(), "the fence is not durable yet"
+        disk.fail_sync_once = "waltz-journal"
+        executor.release()
+        for task in (append, own, raised):
+            with pytest.raises(RequestFailedError):
+                await task
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await other.max_transaction_id(1, 0)
 
 
 async def _arrived(node: StorageNode, partitions: tuple[int, ...]) -> None:

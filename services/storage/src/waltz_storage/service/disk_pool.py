@@ -242,8 +242,7 @@ class DiskPool:
         """Hand a job to a disk thread, or run it here and now."""
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
         partition = self.manager.partitions.get(queue.partition_id)
-        from_memory = not self.manager.journaling and not self._stalled
-        if from_memory and needs_no_disk(partition, queue.fence.session_id, items):
+        if needs_no_disk(partition, queue.fence.session_id, items) and not self._stalled:
             result = self._run(queue, job, items)
             if queue.size:  # not from the end of one job to the next: others have their turn
                 self._loop.call_soon(queue.finished, result)

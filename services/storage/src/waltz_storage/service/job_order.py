@@ -41,7 +41,8 @@ def opens_session(items: Iterable[Request | Call]) -> bool:
 def needs_no_disk(partition: Partition | None, fence: int, items: Iterable[Request | Call]) -> bool:
     """Whether memory answers all of it: questions, and appends without records, which ask whether a session
     is the present one. The caller has seen that no job of the partition runs, so memory shows what is
-    durable; `fence` is the highest session that has arrived, and has to be on the disk before any answer."""
+    durable (with a journal a job runs until its batch is committed, and no file is touched here); `fence` is
+    the highest session that has arrived, and has to be on the disk before any answer."""
     if partition is None or fence > partition.durable_fence or partition.unfinished:
         return False
     return all(isinstance(item, Request) and _is_question(item) for item in items)

@@ -249,8 +249,10 @@ class Journal:
         epoch = self._active.epoch + 1
         write_fully(file.file, FileHeader(self._journal_id, epoch, file.number).to_bytes(), 0)
         file.file.sync()
-        file.epoch, file.settled, file.made, file.touched = epoch, False, False, {}
+        file.made = False  # before it counts as not settled: another thread looks for files that are ready
+        file.epoch, file.touched = epoch, {}
         self._active, self._position, self._names = file, SECTOR_SIZE, {}
+        file.settled = False
         self._salt = salt(self._journal_id, epoch)
 
     def unsettled(self) -> list[JournalFile]:
