@@ -121,9 +121,14 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_data_reads.py",
         f"{_SERVER}/test_read_bounds.py",
     ),
-    "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
+    "waltz_server/partition/block_feeds.py": (
+        f"{_SERVER}/test_block_feeds.py",
+        f"{_SERVER}/test_compressed_feeds.py",
+    ),
+    "waltz_server/partition/compressed_blocks.py": (f"{_SERVER}/test_compressed_feeds.py",),
     "waltz_server/partition/awaited_reads.py": (f"{_SERVER}/test_feed.py", f"{_SERVER}/test_block_feeds.py"),
     "waltz_server/partition/deliveries.py": (
+        f"{_SERVER}/test_compressed_feeds.py",
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",

@@ -22,7 +22,8 @@ from waltz_server.connection import ClientConnection
 from waltz_server.directory import DirectoryDesk
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import cpu_rates
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.producers import ProducerDesk
 from waltz_server.registry import PartitionRegistry
