@@ -244,8 +244,15 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_outcomes.py",
     ),
     "waltz_protocol/frames/blocks.py": ("libs/protocol/tests/protocol_tests/test_blocks.py",),
+    "waltz_protocol/frames/compressed_blocks.py": (
+        "libs/protocol/tests/protocol_tests/test_compressed_blocks.py",
+    ),
     "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
+    "waltz_client/_internal/rpc/session.py": (
+        f"{_CLIENT}/test_compressed_blocks.py",
+        f"{_CLIENT}/test_rpc.py",
+    ),
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_spark/blocks.py": ("spark-on-k8s/tests/spark_tests/test_blocks.py",),

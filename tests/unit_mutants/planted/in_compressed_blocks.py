@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _server = bugs_in("services/server/src/waltz_server/partition")
+_client = bugs_in("client/src/waltz_client/_internal")
 _protocol = bugs_in("libs/protocol/src/waltz_protocol")
 
 COMPRESSED_BLOCK_BUGS = (
@@ -39,6 +40,32 @@ COMPRESSED_BLOCK_BUGS = (
         "max_output_size=size, allow_extra_data=False)\n",
         "max_output_size=size)\n",
         "What follows the frame is not noticed: a second frame, or what is left of another block.",
+    ),
+    _protocol(
+        "what_was_decompressed_is_sealed_not_checked",
+        "D1",
+        "frames/compressed_blocks.py",
+        "        return records\n",
+        "        from zlib import crc32\n\n"
+        '        end = int.from_bytes(records[28:32], "big") + 36\n'
+        '        return records[:end] + crc32(records[:end]).to_bytes(4, "big") + records[end + 4 :]\n',
+        "The checksum of a record is made of what came out of the frame, so a changed one passes.",
+    ),
+    _client(
+        "compressed_blocks_asked_of_servers_without_them",
+        "F1",
+        "rpc/session.py",
+        "        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_features\n",
+        "        self.takes_zstd = self._expander is not None\n",
+        "A server of an older version refuses every feed.",
+    ),
+    _client(
+        "compressed_blocks_taken_by_who_did_not_ask",
+        "bounds",
+        "rpc/session.py",
+        "            if self.takes_zstd and self._expander is not None:\n",
+        "            if self._expander is not None:\n",
+        "A server sends what it was not asked for.",
     ),
     _server(
         "compressed_block_of_another_filter",

@@ -24,7 +24,7 @@ from waltz_protocol.aio.connector import connect
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError, ProtocolError
 from waltz_protocol.frame import Magic, frame, keep_alive_frame
-from waltz_protocol.handshake import ZSTD_BLOCKS, encode_hello
+from waltz_protocol.handshake import encode_hello
 from waltz_protocol.types import Endpoint
 
 
@@ -44,22 +44,6 @@ async def test_both_sides_say_hello_and_agree_on_the_highest_version() -> None:
     assert client.events == ["ready", "frame", "ended", "closed"]
     assert client.reasons == ["the test is over"]
     assert await server.until_closed() == "the peer closed the connection"
-
-
-async def test_what_a_side_can_do_besides_is_learned_and_never_chosen() -> None:
-    """A number that the other side does not know is passed over."""
-    server, client = Recorder(), Recorder()
-    able, other = settings(features=(ZSTD_BLOCKS,)), settings(features=(ZSTD_BLOCKS, 1999))
-    async with connected(server, client, able, other) as (accepted, channel):
-        assert (accepted.version, channel.version) == (4, 4)
-        assert accepted.peer_features == channel.peer_features == {ZSTD_BLOCKS}
-    async with connected(Recorder(), Recorder(), able, settings()) as (accepted, channel):
-        assert not accepted.peer_features
-        assert channel.peer_features == {ZSTD_BLOCKS}
-    refused = Recorder()
-    async with listening(lambda: refused, able) as listener, raw_peer(listener.port) as peer:
-        peer.say(encode_hello((ZSTD_BLOCKS,), "no version at all"))
-        assert "no common protocol version" in await refused.until_closed()
 
 
 async def test_the_accepting_side_does_not_wait_for_the_peers_hello() -> None:
