@@ -178,7 +178,7 @@ class ClientSettings(ZooKeeperSettings):
         if self.feed_compression == "none":
             return None
         try:
-            return BlockExpander("client.feedCompression zstd")
+            return BlockExpander("client.feedCompression zstd", "pip install 'waltz-client[zstd]'")
         except MissingPackageError as error:
             raise ConfigError(str(error)) from None
 

@@ -197,14 +197,14 @@ from waltz_protocol.errors import MissingPackageError
 from waltz_protocol.frames.compressed_blocks import BlockCompressor, BlockExpander
 for needs in (BlockCompressor, BlockExpander):
     try:
-        needs("client.feedCompression zstd")
+        needs("client.feedCompression zstd", "pip install 'waltz-client[zstd]'")
     except MissingPackageError as error:
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     line = (
-        "client.feedCompression zstd needs the package zstandard, which is not installed "
-        "(for clients: pip install 'waltz-client[zstd]')\n"
+        "client.feedCompression zstd needs the package zstandard, which is not installed: "
+        "pip install 'waltz-client[zstd]'\n"
     )
     assert done.stdout == 2 * line
     assert MissingPackageError.user_error

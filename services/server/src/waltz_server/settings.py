@@ -145,7 +145,8 @@ class ServerSettings(ZooKeeperSettings):
         """What compresses the blocks of feeds, where a client can ask for it; MissingPackageError."""
         if self.feed_compression == "none" or self.max_protocol_version < BlockFeedRequest.SINCE:
             return None
-        return BlockCompressor("server.feedCompression zstd")
+        remedy = "install what waltz-server requires, or set server.feedCompression: none"
+        return BlockCompressor("server.feedCompression zstd", remedy)
 
     def partition_settings(self) -> PartitionSettings:
         """What a partition needs to know."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 from waltz_admin import seeding
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
+from waltz_protocol.errors import MissingPackageError
 from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.client import (
     FlushRequest,
@@ -149,6 +151,14 @@ async def test_compressed_blocks_are_offered_where_they_can_be_made(
     )
     assert server._channel_settings().features == ((ZSTD_BLOCKS,) if offered else ())
     assert (server._caches.blocks.compressor is not None) is offered
+
+
+async def test_a_server_without_the_package_says_so_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingPackageError, match=r"or set server\.feedCompression: none") as found:
+        settings(None).block_compressor()
+    assert found.value.user_error
+    assert settings(None, feedCompression="none").block_compressor() is None
 
 
 async def test_zookeeper_6_10_port_is_open_before_the_registration(cluster: Cluster) -> None:

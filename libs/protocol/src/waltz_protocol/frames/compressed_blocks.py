@@ -22,7 +22,7 @@ TAKES_ZSTD = 1
 ZSTD_BLOCK = 2
 """Flag of a block: its records are compressed."""
 LEVEL = 1
-"""Of zstd: more costs twice the time for a hundredth of the size (docs/adr/0044-compressed-blocks.md)."""
+"""Of zstd: 3 takes up to twice as long for the same size (docs/adr/0044-compressed-blocks.md)."""
 LEAST_BYTES = 1024
 """Of records: fewer fit into one packet of the network in either form."""
 LEAST_SAVED = 8
@@ -33,13 +33,12 @@ _FLAGS_AT = BLOCK_HEAD_BYTES - 4
 _SIZE = struct.Struct(">i")
 
 
-def _zstandard(wanted_by: str) -> ModuleType:
+def _zstandard(wanted_by: str, remedy: str) -> ModuleType:
     try:
         import zstandard  # only here: most clients do without it
     except ImportError:
         raise MissingPackageError(
-            f"{wanted_by} needs the package zstandard, which is not installed "
-            "(for clients: pip install 'waltz-client[zstd]')"
+            f"{wanted_by} needs the package zstandard, which is not installed: {remedy}"
         ) from None
     return zstandard
 
@@ -47,9 +46,9 @@ def _zstandard(wanted_by: str) -> ModuleType:
 class BlockCompressor:
     """Compresses the records of blocks, with one context for all. Owner: one thread."""
 
-    def __init__(self, wanted_by: str) -> None:
-        """MissingPackageError, which names what it is `wanted_by`."""
-        zstandard = _zstandard(wanted_by)
+    def __init__(self, wanted_by: str, remedy: str = "install it") -> None:
+        """MissingPackageError, which names what it is `wanted_by`, and what to do."""
+        zstandard = _zstandard(wanted_by, remedy)
         compressor = zstandard.ZstdCompressor(
             level=LEVEL, write_checksum=False, write_content_size=True, write_dict_id=False
         )
@@ -74,14 +73,13 @@ class BlockCompressor:
 class BlockExpander:
     """Makes a block out of a compressed one, with one context for all. Owner: one thread.
 
-    No byte of a frame is looked at, and no memory is taken for what is in it, before the size that it is said
-    to have is known to be within the bound; the frame is smaller than that, so neither is its work without
-    bound.
+    Before a frame is looked at, and before memory is taken for what is in it, the size in front of it is held
+    against the bound; the frame must be smaller than that, so the work on it is bounded too.
     """
 
-    def __init__(self, wanted_by: str) -> None:
-        """MissingPackageError, which names what it is `wanted_by`."""
-        zstandard = _zstandard(wanted_by)
+    def __init__(self, wanted_by: str, remedy: str = "install it") -> None:
+        """MissingPackageError, which names what it is `wanted_by`, and what to do."""
+        zstandard = _zstandard(wanted_by, remedy)
         self._decompress = zstandard.ZstdDecompressor().decompress
         self._content_size = zstandard.frame_content_size
         self._error: type[Exception] = zstandard.ZstdError
