@@ -162,6 +162,16 @@ async def test_a_turn_compresses_a_bounded_number_of_bytes() -> None:
 async def test_what_is_kept_is_bounded_and_ends_with_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed_blocks, "RECENT_BYTES", 1000)
     monkeypatch.setattr(compressed_blocks, "RECENT_BLOCKS", 30)
+    full = CompressedBlocks()
+    parts = [full.partition() for _ in range(40)]
+    for part in parts:
+        full.keep((part, 0, 0, ()), bytes(100))
+    assert [key[0] for key in full.recent] == parts[-10:], "the oldest gives way"
+    assert full.used_bytes == 1000
+    for part in parts:
+        full.keep((part, 1, 1, ()), None)
+    assert [key[:2] for key in full.recent] == [(part, 1) for part in parts[-30:]]
+    assert full.used_bytes == 0
     compressor = Counted()
     shared = CompressedBlocks(compressor)
     one, other = shared.partition(), shared.partition()
