@@ -17,6 +17,7 @@ from rich.console import Console
 from bench.catch_up import measure_catch_up
 from bench.checksum import measure_checksum
 from bench.cluster import BenchCluster
+from bench.compressed import measure_compressed
 from bench.console import measure_console
 from bench.console_process import measure_console_process
 from bench.contention import measure_contention
@@ -43,6 +44,7 @@ PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", 
 ON_REQUEST = (
     "catch-up",
     "checksum",
+    "compressed",
     "hostile",
     "window",
     "contention",
@@ -133,6 +135,11 @@ class Bench:
                     with self._step(f"catching up, {tls_name(tls)}"):
                         directory = self._directory / f"catch-up-{number}-{tls_name(tls)}"
                         figures += await measure_catch_up(directory, self._plan, tls)
+            if "compressed" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"compressed blocks, {tls_name(tls)}"):
+                        directory = self._directory / f"compressed-{number}-{tls_name(tls)}"
+                        figures += await measure_compressed(directory, self._plan, tls)
             if "takeover" in self._parts:
                 with self._step("takeover"):
                     directory = self._directory / f"takeover-{number}"

@@ -1,7 +1,7 @@
 """The load on the cluster: a process of its own with one client, many writers in it.
 
     python -m bench.load CONFIG write --partitions 8 --in-flight 2000 --pipelined --seconds 5
-    python -m bench.load CONFIG read --partitions 8 --headers|--data
+    python -m bench.load CONFIG read --partitions 8 --headers|--data [--compression zstd]
     python -m bench.load CONFIG watch --partitions 8 --in-flight 4
 
 `write` and `read` print one JSON line; `watch` writes until its standard input closes and answers each line
@@ -22,14 +22,18 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import uvloop
 
+from bench.documents import documents
 from bench.latency import percentiles_ms
 from bench.processes import CpuWatch
 from waltz_client import LockId, WaltzClient
 from waltz_client.errors import AppendError, WaltzClientError
+from waltz_client.settings import ClientSettings
 
 WARM_UP_SECONDS = 1.5
 MOUNT_SECONDS = 60.0
@@ -79,13 +83,15 @@ class Locks:
         return [self._ids[self._next]]
 
 
-async def closed_loop(client: WaltzClient, partition: int, data: bytes, locks: Locks, tally: Tally) -> None:
+async def closed_loop(
+    client: WaltzClient, partition: int, data: Iterator[bytes], locks: Locks, tally: Tally
+) -> None:
     """One writer: the next append starts when the one before is acknowledged."""
     clock = time.perf_counter
     while tally.take():
         started = clock()
         try:
-            await client.append(partition=partition, data=data, write_locks=locks.next())
+            await client.append(partition=partition, data=next(data), write_locks=locks.next())
         except AppendError:
             tally.failed += 1
         else:
@@ -96,7 +102,9 @@ async def closed_loop(client: WaltzClient, partition: int, data: bytes, locks: L
 class Pipeline:
     """The source of one partition: keeps `window` appends outstanding, each answer lets the next one go."""
 
-    def __init__(self, client: WaltzClient, partition: int, data: bytes, locks: Locks, tally: Tally) -> None:
+    def __init__(
+        self, client: WaltzClient, partition: int, data: Iterator[bytes], locks: Locks, tally: Tally
+    ) -> None:
         self._client = client
         self._partition = partition
         self._data = data
@@ -114,7 +122,7 @@ class Pipeline:
         try:
             self._client.append_nowait(
                 partition=self._partition,
-                data=self._data,
+                data=next(self._data),
                 write_locks=self._locks.next(),
                 context=time.perf_counter(),
                 on_done=self._done,
@@ -135,7 +143,7 @@ class Pipeline:
 
 async def write(client: WaltzClient, options: argparse.Namespace) -> dict[str, object]:
     """Run the write load; figures of the measured part."""
-    data = os.urandom(options.payload)
+    data = documents(options.payload) if options.documents else repeat(os.urandom(options.payload))
     locks = Locks(options.locks)
     await mount_all(client, options.partitions)
     tally = Tally(options.count)
@@ -292,6 +300,10 @@ def parse_options() -> argparse.Namespace:
         "--every", type=float, default=0.0, help="seconds from one append of a watched writer to its next"
     )
     parser.add_argument("--payload", type=int, default=512)
+    parser.add_argument("--documents", action="store_true", help="JSON in place of the same random bytes")
+    parser.add_argument(
+        "--compression", choices=("none", "zstd"), default="none", help="of what a client reads"
+    )
     parser.add_argument("--locks", type=int, choices=(0, 1), default=0, help="write locks per append")
     parser.add_argument("--pids", default="{}", help="JSON: processes whose CPU time is measured, by role")
     how = parser.add_mutually_exclusive_group()
@@ -301,7 +313,10 @@ def parse_options() -> argparse.Namespace:
 
 
 async def run(options: argparse.Namespace) -> None:
-    async with WaltzClient.connect(options.config) as client:
+    settings = ClientSettings.load(options.config).model_copy(
+        update={"feed_compression": options.compression}
+    )
+    async with WaltzClient.connect(settings) as client:
         if options.what == "watch":
             await watch(client, options)
             return

@@ -2,10 +2,10 @@
 
     python -m bench.operator_machines DIRECTORY NAMES URL CA_FILE NAMESPACE…
 
-A process of its own for some clusters, because one process may not open the files and connections of all. The
-token of the API server is in the environment. It answers each line of its standard input with `done` when that
-is carried out: `attend NAMESPACE…` and `leave NAMESPACE…`, whether their pods are started and stopped as they
-should be from now on, and `crash NAMESPACE`, the end of its servers. It ends with its input.
+A process of its own for some clusters, because one process may not open the files and connections of all.
+The token of the API server is in the environment. It answers each line of its standard input with `done` when
+that is carried out: `attend NAMESPACE…` and `leave NAMESPACE…`, whether their pods are started and stopped as
+they should be from now on, and `crash NAMESPACE`, the end of its servers. It ends with its input.
 """
 
 from __future__ import annotations

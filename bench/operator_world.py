@@ -149,26 +149,26 @@ class OperatorWorld:
 
     # ---- what the machines do
 
-    async def _tell(self, what: str, namespaces: Collection[str]) -> None:
+    async def _order(self, what: str, namespaces: Collection[str]) -> None:
         """Each process what is for it; returns when they have done it."""
 
-        def tell(machines: Child, of: list[str]) -> None:
+        def order(machines: Child, of: list[str]) -> None:
             machines.send_line(" ".join([what, *of]))
             machines.wait_line("done", _ANSWER_SECONDS)
 
         for machines in set(self._machines.values()):
             of = [namespace for namespace in namespaces if self._machines[namespace] is machines]
             if of:
-                await asyncio.to_thread(tell, machines, of)
+                await asyncio.to_thread(order, machines, of)
 
     @contextlib.asynccontextmanager
     async def attended(self, namespaces: Collection[str]) -> AsyncIterator[None]:
         """Their pods are started and stopped as they should be meanwhile."""
-        await self._tell("attend", namespaces)
+        await self._order("attend", namespaces)
         try:
             yield
         finally:
-            await self._tell("leave", namespaces)
+            await self._order("leave", namespaces)
 
     # ---- the clusters
 
@@ -207,7 +207,7 @@ class OperatorWorld:
                 client.append(partition=p, data=b"1", deadline_seconds=120) for p in range(self.partitions)
             )
             await asyncio.gather(*appends)
-        await self._tell("crash", [namespace])
+        await self._order("crash", [namespace])
 
     async def roll(self, namespace: str) -> None:
         """Ask for other images of everything."""

@@ -16,6 +16,7 @@ NAMES = (
     "hello",
     "blocks",
     "block_columns",
+    "compressed_blocks",
     "client_messages",
     "cluster_directory",
     "producer_messages",

@@ -22,7 +22,7 @@ from waltz_tools.local.java import find_java
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
-EVERYTHING = "waltz[client,sql,sql-async,asyncpg,prometheus,opentelemetry,pkcs12,checksum,spark,pyspark,server,storage,tools,local,k8s,operator]"
+EVERYTHING = "waltz[client,sql,sql-async,asyncpg,prometheus,opentelemetry,pkcs12,checksum,zstd,spark,pyspark,server,storage,tools,local,k8s,operator]"
 COMMANDS = {name: member for member in shipped() for name in member.project.get("scripts", {})}
 
 _IMPORT_ALL = """

@@ -219,6 +219,7 @@ def limits_of(field: FieldInfo) -> str:
                 "str": "text",
                 "bool": "true or false",
                 "float": "number",
+                "typing.Literal['none', 'zstd']": "`none` or `zstd`",
                 "tuple[str, ...]": "list of names",
                 "tuple[waltz_protocol.types.Endpoint, ...]": "list of host:port",
                 "uuid.UUID": "UUID",

@@ -122,9 +122,14 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_data_reads.py",
         f"{_SERVER}/test_read_bounds.py",
     ),
-    "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
+    "waltz_server/partition/block_feeds.py": (
+        f"{_SERVER}/test_block_feeds.py",
+        f"{_SERVER}/test_compressed_feeds.py",
+    ),
+    "waltz_server/partition/compressed_blocks.py": (f"{_SERVER}/test_compressed_feeds.py",),
     "waltz_server/partition/awaited_reads.py": (f"{_SERVER}/test_feed.py", f"{_SERVER}/test_block_feeds.py"),
     "waltz_server/partition/deliveries.py": (
+        f"{_SERVER}/test_compressed_feeds.py",
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",
@@ -242,8 +247,15 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_outcomes.py",
     ),
     "waltz_protocol/frames/blocks.py": ("libs/protocol/tests/protocol_tests/test_blocks.py",),
+    "waltz_protocol/frames/compressed_blocks.py": (
+        "libs/protocol/tests/protocol_tests/test_compressed_blocks.py",
+    ),
     "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
+    "waltz_client/_internal/rpc/session.py": (
+        f"{_CLIENT}/test_compressed_blocks.py",
+        f"{_CLIENT}/test_rpc.py",
+    ),
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_spark/blocks.py": ("spark-on-k8s/tests/spark_tests/test_blocks.py",),

@@ -161,6 +161,7 @@ class WaltzClient:
     async def _enter(self) -> None:
         settings = self._settings
         seconds = settings.connect_timeout_ms / 1000
+        expander = settings.block_expander()
         link_settings = LinkSettings(
             channel=ChannelSettings(
                 magic=Magic.CLIENT,
@@ -191,6 +192,7 @@ class WaltzClient:
                 self._wall_clock,
                 self._observers,
                 producer,
+                expander,
             )
             stack.push_async_callback(core.close)
             core.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 from uuid import UUID
 
 from pydantic import Field, field_validator, model_validator
@@ -19,7 +19,10 @@ from waltz_cluster.config.files import flatten
 from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.directory import FIRST_VERSION as DIRECTORY_VERSION
+from waltz_protocol.errors import MissingPackageError
 from waltz_protocol.frames.append import MAX_LOCKS
+from waltz_protocol.frames.compressed_blocks import BlockExpander
+from waltz_protocol.messages.client import BlockFeedRequest
 from waltz_protocol.messages.fields import PART_BYTES
 from waltz_protocol.types import Endpoint
 
@@ -97,6 +100,10 @@ class ClientSettings(ZooKeeperSettings):
     answered_appends: bool = Field(default=False, alias="client.answeredAppends")
     """Whether version 5 is offered for appends too: the server answers each, and what a broken connection or
     a moved partition interrupts is sent again. Without it reads alone use version 5."""
+    feed_compression: Literal["none", "zstd"] = Field(default="none", alias="client.feedCompression")
+    """`zstd`: servers that can are asked to compress the transactions that feeds and ranges read, others send
+    them as they are. It takes processor time of both sides, needs the extra `zstd`
+    (`pip install 'waltz-client[zstd]'`), and version 5."""
     producer_checkpoint_ms: int = Field(default=10_000, alias="client.producerCheckpointInterval", gt=0)
     """How often a named producer writes to ZooKeeper how far it has searched the log, if it has got further:
     the next instance reads the request ids from there on. Over `servers` at most once a second."""
@@ -158,6 +165,22 @@ class ClientSettings(ZooKeeperSettings):
             if self.cluster_key is not None:
                 raise ValueError("client.clusterKey has a meaning with servers only")
         return self
+
+    @model_validator(mode="after")
+    def _compressible(self) -> Self:
+        if self.feed_compression != "none" and self.max_protocol_version < BlockFeedRequest.SINCE:
+            since = BlockFeedRequest.SINCE
+            raise ValueError(f"client.feedCompression zstd needs client.maxProtocolVersion {since} or more")
+        return self
+
+    def block_expander(self) -> BlockExpander | None:
+        """What makes blocks out of compressed ones, where they are asked for; ConfigError."""
+        if self.feed_compression == "none":
+            return None
+        try:
+            return BlockExpander("client.feedCompression zstd", "pip install 'waltz-client[zstd]'")
+        except MissingPackageError as error:
+            raise ConfigError(str(error)) from None
 
     @classmethod
     @client_errors()

@@ -51,6 +51,7 @@ class Wire:
 
     def __init__(self, version: int = 5) -> None:
         self.version = version
+        self.takes_zstd = False
         self.calls: dict[tuple[int, int], PartitionCall] = {}
         self.sent: list[object] = []
         self.retries: list[str] = []

@@ -15,6 +15,7 @@ from spark_tests.local_log import LocalLog, reason
 from waltz_client import FeedTransaction
 from waltz_spark import WaltzDataSource
 from waltz_spark.options import FILTERS_SINCE, spark_is_at_least
+from waltz_tools.local.http import get
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -82,6 +83,25 @@ def test_spark_finds_the_source_by_itself_and_reads_every_transaction_once(
         "sequence:int,checksum:int>"
     )
     assert rows(frame) == [row for p in range(4) for row in expected(filled.transactions(p))]
+
+
+def test_compressed_blocks_are_the_same_rows(spark: SparkSession, filled: LocalLog) -> None:
+    """Asked for by the client's key; the servers count what they saved."""
+
+    def counted(side: str) -> float:
+        name = f"waltz_server_feed_bytes_{side}_compression_total"
+        pages = [
+            filled.run(get(filled.cluster.http_endpoint(role).port, "/metrics"))[1].decode()
+            for role in filled.cluster.server_roles
+        ]
+        return sum(
+            float(line.split()[-1]) for page in pages for line in page.splitlines() if line.startswith(name)
+        )
+
+    plain = rows(filled.read(spark).load())
+    assert counted("before") == counted("after") == 0
+    assert rows(filled.read(spark, **{"client.feedCompression": "zstd"}).load()) == plain
+    assert 0 < 2 * counted("after") < counted("before")
 
 
 @pytest.mark.skipif(not spark_is_at_least((4, 1)), reason="Spark 4.0 plans a read anew for every action")

@@ -35,9 +35,9 @@ def check(data: bytes) -> None:
     assert block.count == block.last - block.first + 1 or block.count < block.last - block.first + 1
 
 
-def seeds() -> Iterator[bytes]:
+def seeds(data: bytes = b"x" * 7) -> Iterator[bytes]:
     for count, last in ((0, 9), (1, 10), (3, 12), (3, 20)):
-        records = b"".join(_record(10 + number, b"x" * number * 7) for number in range(count))
+        records = b"".join(_record(10 + number, data * number) for number in range(count))
         head = block_head(5, ReqId(1, 2, PARTITION, 4).pack(), 10, last, count, 0, len(records))
         yield (head + records)[FRAME_HEADER_SIZE:]
 

@@ -109,7 +109,7 @@ class Access:
                 "client.ssl.enabled": False,
                 **dict(self._shape.client_keys),
             }
-        ).model_copy(update=setting_overrides)
+        ).model_copy(update={"feed_compression": self._compression(name, number), **setting_overrides})
         self._counts[f"clients of version {versions[-1]}"] += 1
         self._counts["clients that were given servers"] += bool(settings.servers)
         self._counts["producers that were given servers"] += bool(settings.servers) and producer is not None
@@ -122,6 +122,10 @@ class Access:
             versions,
             None if producer is None else str(producer),
         )
+
+    def _compression(self, name: str, number: int) -> str:
+        """Half of them ask for compressed blocks, which older servers and some of ours do not send."""
+        return "zstd" if self._loop.rng(f"compression {name}/{number}").random() < 0.5 else "none"
 
     def _way_to_the_cluster(self, rng: random.Random, by_servers: bool) -> dict[str, object]:
         """ZooKeeper, or some of the servers, where they can be enough."""

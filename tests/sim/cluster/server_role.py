@@ -46,6 +46,7 @@ class ServerRole(Role):
         self.server: WaltzServer | None = None
         self.session: SimSession | None = None
         self._evictions = 0
+        self._saved_bytes = 0
         self._shape = shape
         self._zookeeper = zookeeper
         self._settings = ServerSettings.from_mapping(
@@ -81,6 +82,7 @@ class ServerRole(Role):
                     "max_protocol_version": newest,
                     "peer_watch": watches,
                     "repeat_window": REPEAT_WINDOW,
+                    "feed_compression": self._compression(),
                 }
             )
             server = self.server = WaltzServer(
@@ -89,6 +91,11 @@ class ServerRole(Role):
             await server.serve(stop)
         finally:
             await session.close()
+
+    def _compression(self) -> str:
+        """In this life: most compress blocks for those who ask."""
+        rng = self.loop.rng(f"{self.name}/{self.incarnation}/compression")
+        return "none" if rng.random() < 0.2 else "zstd"
 
     def _newest_version(self) -> int:
         """Of the client-server protocol, in this life: a rolling upgrade and its way back change it between
@@ -123,8 +130,19 @@ class ServerRole(Role):
         """How many other servers this one has evicted, in all its lives."""
         return self._evictions + (self.server.evictions if self.server is not None else 0)
 
+    def saved_bytes(self) -> int:
+        """What compressed blocks have saved, in all its lives."""
+        if self.server is None:
+            return self._saved_bytes
+        before, after = (
+            self.server.metrics.meter(f"waltz-server.feed-bytes-{side}-compression").count
+            for side in ("before", "after")
+        )
+        return self._saved_bytes + before - after
+
     def died(self) -> None:
         """Whoever looks at the server's memory now would see a ghost."""
         self._evictions = self.evicted()
+        self._saved_bytes = self.saved_bytes()
         self.server = None
         self.session = None

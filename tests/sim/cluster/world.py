@@ -159,6 +159,9 @@ class World:
         self.counts["zookeeper sessions expired"] = self.zookeeper.expired
         self.counts["zookeeper answers lost"] = self.zookeeper.lost_operations
         self.counts["servers evicted"] = sum(role.evicted() for role in self.servers.values())
+        self.counts["bytes saved by compressed blocks"] = sum(
+            one.saved_bytes() for one in self.servers.values()
+        )
         self.counts["committed marks that rose on nodes"] = self.marks.checked
         self.counts["torn power cuts"] = sum(role.disk.torn for role in self.storage.values())
         roles: list[Role] = [*self.storage.values(), *self.servers.values(), *self.clients.values()]

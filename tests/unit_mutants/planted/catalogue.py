@@ -11,6 +11,7 @@ from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
+from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
@@ -39,6 +40,7 @@ ALL_BUGS = (
     *CLIENT_BUGS,
     *ANSWER_BUGS,
     *BLOCK_BUGS,
+    *COMPRESSED_BLOCK_BUGS,
     *CLUSTER_BUGS,
     *PRODUCER_BUGS,
     *PRODUCER_OVER_SERVERS_BUGS,

@@ -27,6 +27,7 @@ from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.settings import ClientSettings
 from waltz_protocol.backoff import Random
 from waltz_protocol.codec import NEWEST_OF_0_13_2
+from waltz_protocol.frames.compressed_blocks import BlockExpander
 
 DRAIN_POLL_SECONDS = 0.01
 """What is under way ends in many places; a closing client asks all of them, and has nothing else to do."""
@@ -46,7 +47,9 @@ class ClientCore:
         wall_clock: Callable[[], float] = time.time,
         observers: Sequence[ClientObserver] = (),
         producer: Producer | None = None,
+        expander: BlockExpander | None = None,
     ) -> None:
+        """`expander`: if compressed blocks are asked for."""
         self.client_id = client_id
         self.producer = producer
         self.cluster_name = discovery.cluster_params.name
@@ -65,7 +68,12 @@ class ClientCore:
         )
         links = StreamLinks(stream_settings, life.spawn, random, watchers)
         self.rpc = RpcClient(
-            req_ids, link_settings, life.spawn, random, resend_seconds=settings.request_resend_ms / 1000
+            req_ids,
+            link_settings,
+            life.spawn,
+            random,
+            resend_seconds=settings.request_resend_ms / 1000,
+            expander=expander,
         )
         self.partitions = Partitions(
             settings,

@@ -99,3 +99,9 @@ class TlsSettingsError(WaltzProtocolError):
     """Keys or certificates cannot be used; one clear line naming the setting."""
 
     user_error = True
+
+
+class MissingPackageError(WaltzProtocolError):
+    """A setting asks for what a package does that is not installed; one clear line naming both."""
+
+    user_error = True

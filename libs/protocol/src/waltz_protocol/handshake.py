@@ -10,6 +10,11 @@ from waltz_protocol.errors import HandshakeError
 from waltz_protocol.frame import Magic, frame
 
 HELLO_VERSION = 0
+ZSTD_BLOCKS = 1001
+"""The server takes requests for feeds of compressed blocks, in version 5."""
+FEATURES = frozenset({ZSTD_BLOCKS})
+"""Numbers among the versions of a Hello that are not versions: no side chooses one, and a side that does not
+know one passes over it."""
 MAX_HELLO_BYTES = 64 * 1024
 """A Hello is a few dozen bytes; before the handshake nothing larger is read from a stranger."""
 

@@ -1,5 +1,5 @@
-"""Peers on their way in: how many there may be, who gives way, whose certificate counts, and what the log
-says."""
+"""Peers on their way in: how many there may be, who gives way, whose certificate counts, what they can
+do besides, and what the log says."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protocol_tests.peers import HOST, RawPeer, Recorder, listening, raw_peer, settings
+from protocol_tests.peers import HOST, RawPeer, Recorder, connected, listening, raw_peer, settings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.handshakes import Handshake, Handshakes
 from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.peer_log import BURST, LINES_PER_SECOND, PeerLog
 from waltz_protocol.aio.tls import TlsSettings, certificate_names, client_context, server_context
+from waltz_protocol.handshake import ZSTD_BLOCKS, encode_hello
 from waltz_protocol.types import Endpoint
 
 
@@ -158,3 +159,19 @@ async def test_without_a_verified_certificate_nobody_is_on_the_list(caplog: pyte
             await writer.wait_closed()
         assert "refused: its certificate (no name) is not in x.allowedPeers" in await recorder.until_closed()
         assert "no name" in caplog.text
+
+
+async def test_what_a_side_can_do_besides_is_learned_and_never_chosen() -> None:
+    """A number that the other side does not know is passed over."""
+    server, client = Recorder(), Recorder()
+    able, other = settings(features=(ZSTD_BLOCKS,)), settings(features=(ZSTD_BLOCKS, 1999))
+    async with connected(server, client, able, other) as (accepted, channel):
+        assert (accepted.version, channel.version) == (4, 4)
+        assert accepted.peer_features == channel.peer_features == {ZSTD_BLOCKS}
+    async with connected(Recorder(), Recorder(), able, settings()) as (accepted, channel):
+        assert not accepted.peer_features
+        assert channel.peer_features == {ZSTD_BLOCKS}
+    refused = Recorder()
+    async with listening(lambda: refused, able) as listener, raw_peer(listener.port) as peer:
+        peer.say(encode_hello((ZSTD_BLOCKS,), "no version at all"))
+        assert "no common protocol version" in await refused.until_closed()

@@ -16,13 +16,16 @@ from waltz_cluster.producers import ZooKeeperProducers
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.codec import CLIENT
+from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.connection import ClientConnection
 from waltz_server.directory import DirectoryDesk
+from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import cpu_rates
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.producers import ProducerDesk
 from waltz_server.registry import PartitionRegistry
@@ -43,8 +46,10 @@ class LoopbackServer:
         settings: PartitionSettings | None = None,
         max_pending_bytes: int = 256 * 1024 * 1024,
         zookeeper: MemoryZooKeeper | None = None,
+        compressed: CompressedBlocks | None = None,
     ) -> None:
-        """`zookeeper`: where the named producers are, if several servers share them."""
+        """`zookeeper`: where the named producers are, if several servers share them. `compressed`: of a
+        server that compresses blocks for who asks for it."""
         self.backend = FakeBackend()
         self.metrics = MetricsRegistry(lambda: 0.0)
         self.listener = Listener()
@@ -55,7 +60,10 @@ class LoopbackServer:
         self._tls = tls
         self._settings = settings or PartitionSettings()
         self._max_pending_bytes = max_pending_bytes
-        self._caches = SharedCaches(FeedCache(1 << 20), TransactionCache(1 << 20))
+        self._caches = SharedCaches(
+            FeedCache(1 << 20), TransactionCache(1 << 20), compressed or CompressedBlocks()
+        )
+        self._features = (ZSTD_BLOCKS,) if compressed is not None else ()
         self._stack = AsyncExitStack()
         self.directory = DirectoryDesk(self.listener.turns, self._take_ids)
         self.zookeeper = (zookeeper or MemoryZooKeeper()).session()
@@ -85,7 +93,9 @@ class LoopbackServer:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.listener)
-        settings = ChannelSettings(CLIENT.magic, CLIENT.versions, "Waltz Server", max_frame_bytes=1 << 20)
+        settings = ChannelSettings(
+            CLIENT.magic, CLIENT.versions, "Waltz Server", max_frame_bytes=1 << 20, features=self._features
+        )
         await self.listener.start(
             "127.0.0.1",
             0,

@@ -12,8 +12,10 @@ from waltz_protocol.aio.turns import Turns
 from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_protocol.types import ReqId, data_checksum
 from waltz_runtime.metrics import Gauge, MetricsRegistry
+from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import StoreListener
 from waltz_testkit.client_peers import FakeClient, make_append
@@ -53,6 +55,7 @@ class PartitionRig:
         transaction_cache_bytes: int = 1024 * 1024,
         max_in_flight_bytes: int = 16 * 1024 * 1024,
         turns: Turns | None = None,
+        compressed: CompressedBlocks | None = None,
     ) -> None:
         self.metrics = MetricsRegistry(lambda: 0.0)
         self._records = [wire_record(n) for n in range(records)]
@@ -61,7 +64,11 @@ class PartitionRig:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._turns = turns
         self._stores: list[GatedStore] = []
-        self.caches = SharedCaches(FeedCache(feed_cache_bytes), TransactionCache(transaction_cache_bytes))
+        self.caches = SharedCaches(
+            FeedCache(feed_cache_bytes),
+            TransactionCache(transaction_cache_bytes),
+            compressed or CompressedBlocks(),
+        )
         self._settings = settings or PartitionSettings()
         self._tasks = asyncio.TaskGroup()
         self._seq_num = 0

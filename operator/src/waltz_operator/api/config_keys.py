@@ -113,6 +113,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.transactionDataCacheAllocation": Key(Kind.TEXT),
         "server.maxFrameBytes": Key(Kind.INTEGER, 1024),
         "server.maxProtocolVersion": Key(Kind.INTEGER, 4, 5),
+        "server.feedCompression": Key(Kind.TEXT),
         "server.maxConnections": Key(Kind.INTEGER, 1),
         "server.maxHandshakes": Key(Kind.INTEGER, 1),
         "server.receiveBytes": Key(Kind.INTEGER, 1048576),

@@ -43,6 +43,10 @@ MEANINGS: Mapping[str, Meaning] = {
     "transaction-cache-bytes": Meaning("Memory that recent transactions take."),
     "feed-cache-miss": Meaning("Headers that had to be read from a storage node."),
     "transaction-cache-miss": Meaning("Transactions that had to be read from a storage node."),
+    "feed-bytes-before-compression": Meaning(
+        "Bytes of records in the blocks of feeds that take compressed ones."
+    ),
+    "feed-bytes-after-compression": Meaning("What was sent of these, compressed where that saves an eighth."),
     # -- of a partition that the server owns
     "generation": Meaning("Number of the assignment of the partition to this server; it grows with each."),
     "session-id": Meaning("Number of the store session in which the partition is written; -1 without one."),

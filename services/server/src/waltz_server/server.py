@@ -37,6 +37,7 @@ from waltz_protocol.codec import CLIENT, client_versions
 from waltz_protocol.directory import Directory
 from waltz_protocol.errors import TlsSettingsError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
+from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.peer import PEER_VERSION
 from waltz_protocol.types import Endpoint
 from waltz_runtime.certificates import follow, publish_expiry
@@ -50,9 +51,11 @@ from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
 from waltz_server.directory import DirectoryDesk
 from waltz_server.metric_meanings import BUILD, MEANINGS
+from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP, cpu_rates
-from waltz_server.partition.owned_partition import Partition, SharedCaches
+from waltz_server.partition.owned_partition import Partition
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.peers.detector import PeerDetector
 from waltz_server.peers.protocol import AcceptedConnection
@@ -101,6 +104,7 @@ class WaltzServer:
         self._caches = SharedCaches(
             FeedCache(settings.feed_cache_size_bytes),
             TransactionCache(settings.transaction_cache_size_bytes),
+            CompressedBlocks(settings.block_compressor()),
         )
         self._partition_settings = settings.partition_settings()
         self._turns = Turns()
@@ -223,6 +227,7 @@ class WaltzServer:
             magic=CLIENT.magic,
             versions=versions if self._detector is None else (*versions, PEER_VERSION),
             hello_text=HELLO_TEXT,
+            features=(ZSTD_BLOCKS,) if self._caches.blocks.compressor is not None else (),
             max_frame_bytes=min(self._settings.max_frame_bytes, MAX_CLIENT_FRAME_BYTES),
             peers_may_pause=True,
         )

@@ -4,7 +4,7 @@ configuration)."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,6 +20,8 @@ from waltz_protocol.codec import (
     STORAGE_OF_0_13_2,
 )
 from waltz_protocol.frames.append import MAX_LOCKS
+from waltz_protocol.frames.compressed_blocks import BlockCompressor
+from waltz_protocol.messages.client import BlockFeedRequest
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
@@ -61,6 +63,9 @@ class ServerSettings(ZooKeeperSettings):
         le=NEWEST_CLIENT_VERSION,
     )
     """Newest version of the client-server protocol that is offered; 4 is that of 0.13.2."""
+    feed_compression: Literal["none", "zstd"] = Field(default="zstd", alias="server.feedCompression")
+    """`zstd`: blocks of transactions are compressed for the clients that ask for it
+    (`client.feedCompression`); `none`: for nobody."""
     max_connections: int = Field(default=10_000, alias="server.maxConnections", ge=1)
     max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="server.maxHandshakes", ge=1)
     """Connections that have not finished TLS and Hello; beyond it the slowest give way."""
@@ -135,6 +140,13 @@ class ServerSettings(ZooKeeperSettings):
         is what 0.13.2 really uses (weakness 13.21)."""
         prefix = "storage.ssl" if "storage.ssl" in self.tls else "server.ssl"
         return replace(self.tls_settings(prefix), prefix=prefix)
+
+    def block_compressor(self) -> BlockCompressor | None:
+        """What compresses the blocks of feeds, where a client can ask for it; MissingPackageError."""
+        if self.feed_compression == "none" or self.max_protocol_version < BlockFeedRequest.SINCE:
+            return None
+        remedy = "install what waltz-server requires, or set server.feedCompression: none"
+        return BlockCompressor("server.feedCompression zstd", remedy)
 
     def partition_settings(self) -> PartitionSettings:
         """What a partition needs to know."""

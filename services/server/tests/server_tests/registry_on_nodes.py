@@ -12,7 +12,8 @@ from waltz_protocol.errors import ConnectError
 from waltz_protocol.types import Endpoint
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.registry import PartitionRegistry
 from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from waltz_protocol.frames.blocks import FEED_BLOCK, LAST_BLOCK, Block, parse_block, stored_of_record
+from waltz_protocol.frames.blocks import (
+    FEED_BLOCK,
+    LAST_BLOCK,
+    MAX_BLOCK_BYTES,
+    Block,
+    parse_block,
+    stored_of_record,
+)
+from waltz_protocol.frames.compressed_blocks import BlockCompressor, BlockExpander
 from waltz_protocol.messages.client import (
     FROM_THE_END,
     WITHOUT_END,
@@ -16,13 +24,15 @@ from waltz_protocol.messages.client import (
     BlockFeedRequest,
 )
 from waltz_protocol.types import ReqId
-from waltz_server.partition import block_feeds
+from waltz_server.partition.block_feeds import MAX_BLOCK_FEEDS_PER_CLIENT
+from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
 
 MANY = 2**31 - 1
 MUCH = 2**62
+EXPANDER = BlockExpander("a test")
 NO_REQUEST = ReqId(0, 0, 0, 0)
 
 
@@ -36,9 +46,10 @@ def open_feed(
     credit_bytes: int = MUCH,
     headers: Sequence[tuple[int, int]] = (),
     seq_num: int = 1,
+    flags: int = 0,
 ) -> ReqId:
     req_id = ReqId(client.client_id, GENERATION, PARTITION, seq_num)
-    request = BlockFeedRequest(req_id, after, until, credit, credit_bytes, 0, tuple(headers))
+    request = BlockFeedRequest(req_id, after, until, credit, credit_bytes, flags, tuple(headers))
     rig.partition.block_feeds_of(client).open(client, request)
     return req_id
 
@@ -48,7 +59,12 @@ def reader(number: int = 1, *, buffer_bytes: int | None = None) -> FakeClient:
 
 
 def blocks(client: FakeClient) -> list[Block]:
-    return [parse_block(memoryview(body)) for _, body in split_frames(client.stream) if body[0] == FEED_BLOCK]
+    return [parse_block(EXPANDER.expanded(memoryview(body))) for body in bodies(client)]
+
+
+def bodies(client: FakeClient) -> list[bytes]:
+    """Of the blocks, as they were sent."""
+    return [body for _, body in split_frames(client.stream) if body[0] == FEED_BLOCK]
 
 
 def ids(client: FakeClient) -> list[int]:
@@ -290,7 +306,7 @@ async def test_a_client_that_grants_everything_and_reads_nothing_costs_one_buffe
         client = reader(buffer_bytes=20_000)
         open_feed(rig, client)
         await rig.turns(400)
-        assert client.most_waiting_bytes <= 20_000 + block_feeds.MAX_BLOCK_BYTES + 1000
+        assert client.most_waiting_bytes <= 20_000 + MAX_BLOCK_BYTES + 1000
         while len(ids(client)) < 5000:
             client.drain()
             await rig.turns(20)
@@ -339,9 +355,9 @@ async def test_many_feeds_of_many_clients_all_get_there() -> None:
     async with PartitionRig(records=60) as rig:
         clients = [reader(number) for number in range(100)]
         for client in clients:
-            for number in range(block_feeds.MAX_BLOCK_FEEDS_PER_CLIENT):
+            for number in range(MAX_BLOCK_FEEDS_PER_CLIENT):
                 open_feed(rig, client, 49 + number % 5, credit=3, seq_num=number)
-        assert len(rig.partition._block_feeds) == 100 * block_feeds.MAX_BLOCK_FEEDS_PER_CLIENT
+        assert len(rig.partition._block_feeds) == 100 * MAX_BLOCK_FEEDS_PER_CLIENT
         open_feed(rig, clients[0], seq_num=1000)
         assert failures(clients[0])[0].code == BlockFailureCode.TOO_MANY_FEEDS
         await rig.until(
@@ -417,10 +433,13 @@ class Reading:
     headers: Sequence[tuple[int, int]]
     after: int
     granted: int
+    flags: int
     req_id: ReqId = NO_REQUEST
 
     def open(self, rig: PartitionRig) -> None:
-        self.req_id = open_feed(rig, self.client, self.after, credit=self.granted, headers=self.headers)
+        self.req_id = open_feed(
+            rig, self.client, self.after, credit=self.granted, headers=self.headers, flags=self.flags
+        )
 
     def grant(self, rig: PartitionRig, more: int) -> None:
         self.granted += more
@@ -442,18 +461,21 @@ class Reading:
 @pytest.mark.parametrize("seed", range(12))
 async def test_at_random(seed: int) -> None:
     """Whatever the credits, buffers, filters and caches are: no gap, no repetition, nothing that is not paid
-    for, and everything in the end."""
+    for, and everything in the end; compressed or not."""
     rng = random.Random(seed)
     filters: tuple[Sequence[tuple[int, int]], ...] = ((), ((0, 1),), ((2, 2), (0, 0)))
     cache = rng.choice((0, 2_000, 1 << 20))
-    async with PartitionRig(records=rng.randrange(900), transaction_cache_bytes=cache) as rig:
+    compressed = CompressedBlocks(BlockCompressor("a test")) if seed % 3 else None
+    async with PartitionRig(
+        records=rng.randrange(900), transaction_cache_bytes=cache, compressed=compressed
+    ) as rig:
         writer = FakeClient(9)
         await rig.mount(writer)
         readings = []
         for number in range(6):
             client = reader(number, buffer_bytes=rng.choice((None, 300, 5_000)))
             after = rng.randrange(-1, len(rig.store.log))
-            readings.append(Reading(client, rng.choice(filters), after, rng.randrange(50)))
+            readings.append(Reading(client, rng.choice(filters), after, rng.randrange(50), number % 2))
             readings[-1].open(rig)
         for _ in range(60):
             if rng.random() < 0.6:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ import pytest
 from waltz_admin import seeding
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
+from waltz_protocol.errors import MissingPackageError
+from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.client import (
     FlushRequest,
     FlushResponse,
@@ -31,7 +34,7 @@ ROOT = "/waltz"
 PARTITIONS = 4
 
 
-def settings(jetty_port: int | None) -> ServerSettings:
+def settings(jetty_port: int | None, **more: object) -> ServerSettings:
     return ServerSettings.from_mapping(
         {
             "zookeeper.connectString": "memory",
@@ -41,6 +44,7 @@ def settings(jetty_port: int | None) -> ServerSettings:
             "server.bind.host": "127.0.0.1",
             "server.ssl.enabled": False,
             "server.jetty.port": jetty_port,
+            **{f"server.{key}": value for key, value in more.items()},
         }
     )
 
@@ -131,6 +135,30 @@ async def test_a_server_offers_the_versions_up_to_its_newest(cluster: Cluster, n
         assert server._channel_settings().versions == (*range(newest + 1), PEER_VERSION)
         server._detector = None
         assert server._channel_settings().versions == tuple(range(newest + 1))
+
+
+@pytest.mark.parametrize(
+    ("newest", "compression", "offered"), [(5, "zstd", True), (5, "none", False), (4, "zstd", False)]
+)
+async def test_compressed_blocks_are_offered_where_they_can_be_made(
+    newest: int, compression: str, offered: bool
+) -> None:
+    server = WaltzServer(
+        settings(None, maxProtocolVersion=newest, feedCompression=compression),
+        zookeeper=MemoryZooKeeper().session(1.0),
+        make_backend=lambda zookeeper, params: FakeBackend(FakeLogs()),
+        rng=random.Random(1),
+    )
+    assert server._channel_settings().features == ((ZSTD_BLOCKS,) if offered else ())
+    assert (server._caches.blocks.compressor is not None) is offered
+
+
+async def test_a_server_without_the_package_says_so_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingPackageError, match=r"or set server\.feedCompression: none") as found:
+        settings(None).block_compressor()
+    assert found.value.user_error
+    assert settings(None, feedCompression="none").block_compressor() is None
 
 
 async def test_zookeeper_6_10_port_is_open_before_the_registration(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ from waltz_client.errors import ServerRequestError, WaltzClientError
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.blocks import LAST_BLOCK, Block, parse_block
+from waltz_protocol.frames.compressed_blocks import TAKES_ZSTD
 from waltz_protocol.messages.client import (
     FROM_THE_END,
     WITHOUT_END,
@@ -116,7 +117,7 @@ class BlockFeed(PartitionCall):
                 WITHOUT_END if self._until is None else self._until,
                 self._granted,
                 self._granted_bytes,
-                0,
+                TAKES_ZSTD if session.takes_zstd else 0,
                 self._headers,
             ),
             session.version,

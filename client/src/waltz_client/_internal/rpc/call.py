@@ -35,6 +35,8 @@ class AnswerSession(Protocol):
     """What a call needs of the connection that it is sent on."""
 
     version: int
+    takes_zstd: bool
+    """Blocks may come compressed: the client wants it, and the server can."""
     calls: dict[tuple[int, int], PartitionCall]
     """The calls that wait for an answer, by partition and sequence number."""
 

@@ -20,6 +20,7 @@ from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerR
 from waltz_protocol.backoff import Random
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError
+from waltz_protocol.frames.compressed_blocks import BlockExpander
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId
 
@@ -57,12 +58,15 @@ class RpcClient:
         random: Random,
         *,
         resend_seconds: float,
+        expander: BlockExpander | None = None,
     ) -> None:
+        """`expander`: if compressed blocks are asked for."""
         self._req_ids = req_ids
         self._link_settings = link_settings
         self._spawn = spawn
         self._random = random
         self._resend_seconds = resend_seconds
+        self._expander = expander
         self._servers: dict[Endpoint, _Server] = {}
         self._endpoints: dict[int, Endpoint] = {}
         self._waiting: dict[int, dict[PartitionCall, None]] = {}
@@ -91,7 +95,7 @@ class RpcClient:
             link = Link(
                 endpoint,
                 self._link_settings,
-                lambda: RpcSession(endpoint, self._session_ready, self._session_lost),
+                lambda: RpcSession(endpoint, self._session_ready, self._session_lost, self._expander),
                 self._random,
             )
             server = _Server(link, self._spawn(link.run(), f"rpc connection to {endpoint}"))

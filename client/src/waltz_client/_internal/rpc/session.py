@@ -16,7 +16,9 @@ from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.blocks import FEED_BLOCK, feed_of_block, parse_block
+from waltz_protocol.frames.compressed_blocks import BlockExpander
 from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_response
+from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.client import BlockFailure, CloseNotice, HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
 
@@ -33,10 +35,14 @@ class RpcSession:
         endpoint: Endpoint,
         on_ready: Callable[[RpcSession], None],
         on_lost: Callable[[RpcSession, str], None],
+        expander: BlockExpander | None = None,
     ) -> None:
+        """`expander`: if compressed blocks are asked for, where the server makes them."""
         self.endpoint = endpoint
         self.channel: Channel | None = None
         self.version = 0
+        self.takes_zstd = False
+        self._expander = expander
         self.calls: dict[tuple[int, int], PartitionCall] = {}
         self.admin_calls: dict[tuple[int, int], Callable[[object], None]] = {}
         self._on_ready = on_ready
@@ -62,6 +68,7 @@ class RpcSession:
         """The handshake is done: send what is waiting."""
         self.channel = channel
         self.version = channel.version
+        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_features
         self._on_ready(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
@@ -74,6 +81,8 @@ class RpcSession:
                 self.calls[key] = call
             return
         if body[0] == FEED_BLOCK and channel.version >= BLOCKS_SINCE:
+            if self.takes_zstd and self._expander is not None:
+                body = self._expander.expanded(body)
             feed = self.calls.get(feed_of_block(body))
             if isinstance(feed, BlockFeed):
                 feed.block_received(feed.cut(body))

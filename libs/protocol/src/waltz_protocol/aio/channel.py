@@ -29,12 +29,7 @@ from waltz_protocol.aio.turns import Turns
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, keep_alive_frame
 from waltz_protocol.frame import Magic as FrameMagic
-from waltz_protocol.handshake import (
-    HELLO_VERSION,
-    choose_version,
-    decode_hello,
-    encode_hello,
-)
+from waltz_protocol.handshake import FEATURES, HELLO_VERSION, choose_version, decode_hello, encode_hello
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +58,8 @@ class ChannelSettings:
     not_reading_seconds: float = 900.0
     close_timeout_seconds: float = 5.0
     """How long a graceful close may take to write what is queued before the connection is cut."""
+    features: tuple[int, ...] = ()
+    """Of `handshake.FEATURES`, what this side has."""
 
 
 class ChannelHandler(Protocol):
@@ -145,6 +142,7 @@ class Channel(Incoming):
         self.handler: ChannelHandler = handler
         self.connecting = connecting
         self.version = -1
+        self.peer_features: frozenset[int] = frozenset()
         self.peer = "?"
         self.writable = True
         self.close_reason: str | None = None
@@ -292,10 +290,11 @@ class Channel(Incoming):
         if self.closed or refusal is not None:
             self.abort(refusal or self.close_reason or "closed")
             return
+        settings = self.settings
         self._transport.set_write_buffer_limits(  # type: ignore[union-attr]
-            high=self.settings.write_high_bytes, low=self.settings.write_low_bytes
+            high=settings.write_high_bytes, low=settings.write_low_bytes
         )
-        self._queue((encode_hello(self.settings.versions, self.settings.hello_text),))
+        self._queue((encode_hello((*settings.versions, *settings.features), settings.hello_text),))
         self._schedule_timer(now)
 
     def eof_received(self) -> bool:
@@ -358,6 +357,7 @@ class Channel(Incoming):
     def _hello_received(self, body: memoryview) -> None:
         hello = decode_hello(body)
         self.version = choose_version(self.settings.versions, hello.versions)
+        self.peer_features = FEATURES.intersection(hello.versions)
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True

@@ -24,6 +24,8 @@ STORED_HEAD_BYTES = 36
 STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
 BLOCK_HEAD_BYTES = 1 + 16 + 8 + 8 + 4 + 4
 """Of a FEED_BLOCK body, before its records."""
+MAX_BLOCK_BYTES = 256 * 1024
+"""Of records; a block of one transaction may have more."""
 LAST_BLOCK = 1
 """Flag of a block: everything up to `until` has been sent, the feed is over."""
 

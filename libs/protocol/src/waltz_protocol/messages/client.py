@@ -341,7 +341,8 @@ class BlockFeedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedBlock:
-    """Transactions `first` to `last`, `count` of which are in it, as stored records back to back."""
+    """Transactions `first` to `last`, `count` of which are in it, as stored records back to back; with flag 2
+    compressed."""
 
     TYPE: ClassVar[int] = 33
     SINCE: ClassVar[int] = 5

@@ -14,14 +14,15 @@ Model. A feed is always in exactly one place, as the feeds of headers are (`feed
 Invariants
 * A feed covers `position` + 1, + 2, ... without gap or repetition, never above the committed mark (safety
   D1). What its filter leaves out is covered only after it has been looked at.
-* Records go out as they are in the cache: encoded once for all clients.
+* Records go out as they are in the cache: encoded once for all clients. Compressed are whole blocks, for the
+  feeds that take them (`compressed_blocks`); credit and position know nothing of it.
 * A block holds at most `MAX_BLOCK_BYTES` and `MAX_BLOCK_TRANSACTIONS`, or one transaction; it exceeds the
   credit in bytes by less than one transaction, the credit in transactions never.
 * What waits for a slow client is its channel's buffer (bounded by the high mark plus one block), whatever
   credit it grants.
 * A client has at most `MAX_BLOCK_FEEDS_PER_CLIENT` feeds of a partition; one more is refused.
 * A turn of the loop looks at `TRANSACTIONS_PER_TURN` transactions and one feed more at most, or sends
-  `BYTES_PER_TRANSACTION` for each of them.
+  `BYTES_PER_TRANSACTION` for each of them, of feeds that take compressed blocks a quarter of that.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ from dataclasses import dataclass
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frames.blocks import (
     LAST_BLOCK,
+    MAX_BLOCK_BYTES,
     block_head,
     header_of_stored,
     stored_of_entry,
     total_bytes,
 )
+from waltz_protocol.frames.compressed_blocks import TAKES_ZSTD, ZSTD_BLOCK
 from waltz_protocol.messages.client import (
     FROM_THE_END,
     WITHOUT_END,
@@ -49,17 +52,19 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId
 from waltz_server.partition.awaited_reads import AwaitedReads
 from waltz_server.partition.client import Client
+from waltz_server.partition.compressed_blocks import PartitionBlocks
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_server.store.api import AppendEntry
 from waltz_server.store.committed_mark import ReadableMark
 
-MAX_BLOCK_BYTES = 256 * 1024
 MAX_BLOCK_TRANSACTIONS = 2048
 TRANSACTIONS_PER_TURN = 4096
 BYTES_PER_TRANSACTION = 512
 """So many bytes of a block count as a transaction looked at: 2 MiB in a turn."""
+COST_OF_COMPRESSION = 4
+"""Each byte of a feed that takes compressed blocks counts as so many: 512 KiB in a turn."""
 MAX_BLOCK_FEEDS_PER_CLIENT = 100
 READ_AHEAD_RANGES = 4
 RANGE_TRANSACTIONS = 256
@@ -85,6 +90,7 @@ class BlockFeed:
     credit: int
     credit_bytes: int
     headers: tuple[tuple[int, int], ...]
+    takes_zstd: bool
     announced: bool = False
     """Something was sent, so the client knows that it is open."""
 
@@ -100,12 +106,14 @@ class BlockFeeds:
         self,
         mark: ReadableMark,
         cache: PartitionTransactionCache,
+        compressed: PartitionBlocks,
         reader: RangeReader,
         metrics: PartitionMetrics,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._mark = mark
         self._cache = cache
+        self._compressed = compressed
         self._reader = reader
         self._metrics = metrics
         self._loop = loop
@@ -138,7 +146,11 @@ class BlockFeeds:
                 block_failure(client.version, req_id, BlockFailureCode.NOT_SERVED, "the partition has left")
             )
             return
-        if not FROM_THE_END <= request.after <= _MOST_CREDIT or request.until < WITHOUT_END or request.flags:
+        if (
+            not FROM_THE_END <= request.after <= _MOST_CREDIT
+            or request.until < WITHOUT_END
+            or request.flags & ~TAKES_ZSTD
+        ):
             client.send(
                 block_failure(client.version, req_id, BlockFailureCode.WRONG_REQUEST, "there is no such feed")
             )
@@ -157,6 +169,7 @@ class BlockFeeds:
             max(request.credit_transactions, 0),
             min(max(request.credit_bytes, 0), _MOST_CREDIT),
             request.headers,
+            takes_zstd=bool(request.flags & TAKES_ZSTD),
         )
         feeds[req_id] = feed
         self._place(feed)
@@ -327,6 +340,8 @@ class BlockFeeds:
                 size += len(record)
             looked += 1
         self._write(feed, feed.position + looked, len(chosen), b"".join(chosen))
+        if feed.takes_zstd:
+            size *= COST_OF_COMPRESSION
         return max(looked, size // BYTES_PER_TRANSACTION)
 
     def _write(self, feed: BlockFeed, last: int, count: int, joined: bytes) -> None:
@@ -334,10 +349,16 @@ class BlockFeeds:
         client = feed.client
         over = feed.until is not None and last >= feed.until
         flags = LAST_BLOCK if over else 0
-        size = len(joined)
-        client.send(
-            block_head(client.version, feed.req_id, feed.position + 1, last, count, flags, size), joined
-        )
+        first, size = feed.position + 1, len(joined)
+        sent = joined
+        if feed.takes_zstd and count:
+            packed = self._compressed.packed(first, last, feed.headers, joined)
+            if packed is not None:
+                flags |= ZSTD_BLOCK
+                sent = packed
+            self._metrics.before_compression.mark(size)
+            self._metrics.after_compression.mark(len(sent))
+        client.send(block_head(client.version, feed.req_id, first, last, count, flags, len(sent)), sent)
         self._metrics.fed.mark(count)
         feed.announced = True
         feed.position = last

@@ -9,6 +9,7 @@ import structlog
 
 from waltz_protocol.frames.feed import frames_of_records
 from waltz_server.partition.block_feeds import BlockFeeds
+from waltz_server.partition.compressed_blocks import PartitionBlocks
 from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import PartitionFeedCache
@@ -31,6 +32,7 @@ class Deliveries:
         mark: ReadableMark,
         frames: PartitionFeedCache,
         transactions: PartitionTransactionCache,
+        compressed: PartitionBlocks,
         metrics: PartitionMetrics,
         realtime_threshold: int,
     ) -> None:
@@ -39,6 +41,7 @@ class Deliveries:
         self._mark = mark
         self._frames = frames
         self._transactions = transactions
+        self._compressed = compressed
         self._metrics = metrics
         self._closed = False
         self.reader = RangeReader(store, on_records=self.records, on_failure=self.failure)
@@ -53,7 +56,7 @@ class Deliveries:
         self.data = DataReads(
             partition_id, mark=mark, cache=transactions, reader=self.reader, metrics=metrics
         )
-        self.block_feeds = BlockFeeds(mark, transactions, self.reader, metrics, loop)
+        self.block_feeds = BlockFeeds(mark, transactions, compressed, self.reader, metrics, loop)
 
     def records(self, wanted: Range, records: list[bytes]) -> None:
         """Consecutive stored records from the start of a range on."""
@@ -87,3 +90,4 @@ class Deliveries:
             waiting.close()
         self._frames.drop()
         self._transactions.drop()
+        self._compressed.drop()

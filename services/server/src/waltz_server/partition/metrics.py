@@ -47,6 +47,8 @@ class PartitionMetrics:
         self.catch_up_removed = self._total("total-catchup-feed-context-removed")
         self.read_failures = registry.counter(self._prefix + "read-failures")
         self.feed_cache_miss = registry.meter(f"{GROUP}.feed-cache-miss")
+        self.before_compression = registry.meter(f"{GROUP}.feed-bytes-before-compression")
+        self.after_compression = registry.meter(f"{GROUP}.feed-bytes-after-compression")
         self.transaction_cache_miss = registry.meter(f"{GROUP}.transaction-cache-miss")
 
     def _total(self, name: str) -> Counter:

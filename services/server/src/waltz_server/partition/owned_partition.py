@@ -39,7 +39,6 @@ from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
 from waltz_server.partition.deliveries import Deliveries
-from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.mark_waiters import MarkWaiters
@@ -49,7 +48,7 @@ from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAn
 from waltz_server.partition.queued_append import AppendBounds
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.settlement import Settlement
-from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
 
@@ -83,14 +82,6 @@ class PartitionSettings:
     mount_wait_seconds: float = 5.0
     """A mount that could not be flushed and confirmed by then is answered NOT_READY; data requests wait as
     long for the end of the recovery."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedCaches:
-    """The caches all partitions of a server share."""
-
-    feed: FeedCache
-    transactions: TransactionCache
 
 
 class Partition:
@@ -130,6 +121,7 @@ class Partition:
             self._mark,
             self._feed_cache,
             self._transactions,
+            caches.blocks.partition(),
             self._metrics,
             settings.realtime_threshold,
         )
