@@ -103,8 +103,8 @@ COMPRESSED_BLOCK_BUGS = (
         "blocks_are_compressed_for_who_did_not_ask",
         "F1",
         "block_feeds.py",
-        "        if feed.takes_zstd and count:\n",
-        "        if count:\n",
+        "        if feed.takes_zstd:\n            packed",
+        "        if count:\n            packed",
         "A client without zstd ends the connection over each block.",
     ),
     _server(

@@ -117,10 +117,11 @@ async def test_a_server_that_does_not_compress_sends_blocks_as_they_are() -> Non
         assert [parse_block(memoryview(body)).last for body in bodies(client)][-1] == 599
 
 
-async def test_another_flag_of_a_request_is_refused() -> None:
+@pytest.mark.parametrize(("flags", "until"), [(TAKES_ZSTD | 4, -1), (4, -1), (TAKES_ZSTD, -2)])
+async def test_another_request_is_refused(flags: int, until: int) -> None:
     async with PartitionRig(records=1) as rig:
         client = reader()
-        open_feed(rig, client, flags=TAKES_ZSTD | 4)
+        open_feed(rig, client, until=until, flags=flags)
         await rig.turns()
         assert [one.code for one in failures(client)] == [BlockFailureCode.WRONG_REQUEST]
 
@@ -187,7 +188,8 @@ async def test_what_is_kept_is_bounded_and_ends_with_its_partition(monkeypatch: 
     one.drop()
     assert shared.recent
     assert all(key[0] is other for key in shared.recent)
-    assert one.packed(99, 99, (), b"another history" * 200) != other.packed(99, 99, (), b"")
+    other_history = b"another history" * 200
+    assert one.packed(99, 99, (), other_history) == BlockCompressor("a test").packed(other_history)
     other.drop()
     one.drop()
     assert not shared.recent

@@ -8,6 +8,7 @@ what must not happen: an error that is no matter of availability, a client ahead
 import argparse
 import asyncio
 import logging
+import random
 import signal
 import sys
 import traceback
@@ -35,12 +36,16 @@ _STOP_SECONDS = 20.0
 _WINDOW = 100
 
 
-async def run(kind: str, context: Context, config: Path) -> None:
-    """One client object after the other, until asked to stop."""
+async def run(kind: str, context: Context, config: Path, *, compressed: bool) -> None:
+    """One client object after the other, until asked to stop. `compressed`: it asks for compressed
+    blocks."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)
-    settings = yaml.safe_load(config.read_text()) | {"client.maxConcurrentTransactions": _WINDOW}
+    settings = yaml.safe_load(config.read_text()) | {
+        "client.maxConcurrentTransactions": _WINDOW,
+        "client.feedCompression": "zstd" if compressed else "none",
+    }
     while not context.stop.is_set():
         try:
             async with WaltzClient.connect(settings) as client:
@@ -62,7 +67,8 @@ def main() -> int:
     logging.basicConfig(level=logging.ERROR)
     context = Context(arguments.name, arguments.directory, arguments.seed)
     try:
-        asyncio.run(run(arguments.kind, context, arguments.config))
+        compressed = random.Random(f"{arguments.seed}/{arguments.name}/compression").random() < 0.5
+        asyncio.run(run(arguments.kind, context, arguments.config, compressed=compressed))
     except BaseException:
         context.journal.bug(traceback.format_exc())
         raise

@@ -351,7 +351,7 @@ class BlockFeeds:
         flags = LAST_BLOCK if over else 0
         first, size = feed.position + 1, len(joined)
         sent = joined
-        if feed.takes_zstd and count:
+        if feed.takes_zstd:
             packed = self._compressed.packed(first, last, feed.headers, joined)
             if packed is not None:
                 flags |= ZSTD_BLOCK

@@ -36,7 +36,7 @@ class PartitionBlocks:
         """What the block of these transactions has in place of its records; None: they are sent as they
         are."""
         compressor = self._all.compressor
-        if compressor is None:
+        if compressor is None or not compressor.takes(records):
             return None
         key = (self, first, last, headers)
         recent = self._all.recent
@@ -47,7 +47,7 @@ class PartitionBlocks:
             packed = None
         else:
             packed = compressor.packed(records)
-            if packed is None and compressor.takes(records):
+            if packed is None:
                 self._untried = LEFT_AS_THEY_ARE
         self._all.keep(key, packed)
         return packed
