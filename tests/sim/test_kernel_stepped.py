@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -251,5 +252,26 @@ def test_errors_of_a_job_arrive() -> None:
         await process.wait_ended()
         assert process.exit_error is None
         assert one.disk.content(FILE) == b"x---"
+
+    run(main)
+
+
+def test_a_change_takes_a_moment_in_which_other_jobs_run() -> None:
+    async def main(loop: SimLoop) -> None:
+        one = node(loop)
+        order: list[str] = []
+
+        def job(fs: SimFileSystem, name: str) -> None:
+            file = fs.open(f"{DATA_DIRECTORY}/{name}", create=True)
+            for number in range(20):
+                file.pwrite(b"x", number)
+                order.append(name)
+
+        async def work(executor: SteppedExecutor[int], fs: SimFileSystem) -> None:
+            await asyncio.gather(*(asyncio.wrap_future(executor.submit(job, fs, name)) for name in "ab"))
+
+        await started(one, work).wait_ended()
+        assert sorted(order) == ["a"] * 20 + ["b"] * 20
+        assert sum(before != after for before, after in pairwise(order)) > 10
 
     run(main)

@@ -39,6 +39,7 @@ class Seconds(NamedTuple):
 
 FAST_SYNC = Seconds(0.0001, 0.002)
 FAST_READ = Seconds(0.00001, 0.0002)
+CHANGE = Seconds(0.000002, 0.00005)  # a change in the page cache, where jobs run in steps
 
 
 class Snapshot(NamedTuple):
@@ -239,6 +240,11 @@ class SimFileSystem:
         else:
             self.disk.charged += drawn
 
+    def charge_change(self) -> None:
+        """A change takes a moment, in which other jobs run and processes end, where jobs run in steps."""
+        if self.disk.wait is not None:
+            self.charge(CHANGE)
+
     def charge_sync(self) -> None:
         """A sync takes its time: from here on, where the job runs in steps."""
         if self.disk.wait is not None:
@@ -287,11 +293,13 @@ class SimFileSystem:
         """See the seam."""
         self.check_alive()
         self.disk.make_dir(path)
+        self.charge_change()
 
     def unlink(self, path: str) -> None:
         """See the seam."""
         self.check_alive()
         self.disk.unlink(path)
+        self.charge_change()
 
     def sync_dir(self, path: str) -> None:
         """See the seam."""
@@ -321,6 +329,7 @@ class SimFile:
         taken = self._file.pwrite(data, offset)
         if self._file.pending > _WRITE_BACK_ABOVE and not self._system.disk.fails_syncs(self._file.path):
             self._file.write_back(_WRITE_BACK_ABOVE // 2)
+        self._system.charge_change()
         return taken
 
     def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
@@ -331,6 +340,7 @@ class SimFile:
         """See the seam."""
         self._system.check_alive()
         self._file.truncate(size)
+        self._system.charge_change()
 
     def sync(self) -> None:
         """See the seam."""

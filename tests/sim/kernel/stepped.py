@@ -9,8 +9,9 @@ marks for one another.)
 A sync takes along what was written before it began, and is done when its time is over. A process that is
 killed, paused or without power stops wherever its jobs are.
 
-Two rules differ from real threads. Between two such calls no other job runs. And a lock that a job may hold
-in such a call has to be one of `SteppedExecutor.lock`: any other would stop the world.
+Changes in the page cache take a moment too. Two rules differ from real threads. Between two system calls no
+other job runs. And a lock that a job may hold in a call that takes time has to be one of
+`SteppedExecutor.lock`: any other would stop the world.
 """
 
 from __future__ import annotations

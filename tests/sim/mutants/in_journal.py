@@ -51,7 +51,7 @@ JOURNAL_MUTANTS = (
         expected=("journal", *_LOST),
         how="The journal of a killed node is damaged; the node starts without what only the journal held.",
         profile="journal",
-        found_at=1,
+        found_at=2,
     ),
     Mutant(
         name="header_is_plain_before_the_replay",
@@ -67,7 +67,7 @@ JOURNAL_MUTANTS = (
         expected=("journal", *_LOST),
         how="Power is lost during the replay: the next start takes the files as they are.",
         profile="journal",
-        found_at=1,
+        found_at=2,
     ),
     Mutant(
         name="settled_but_for_the_first_file",
@@ -82,7 +82,7 @@ JOURNAL_MUTANTS = (
         expected=("out_of_service", "replicas_settle", *_LOST),
         how="A journal file is used again, then power is lost: one of the files lacks what it held.",
         profile="journal",
-        found_at=12,
+        found_at=32,
     ),
     Mutant(
         name="failed_commit_is_answered_with_success",
