@@ -10,28 +10,22 @@ would keep the disks of a cluster busy with it.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
-from waltz_admin.disks import NodeDisk, disk_of, parse_disk
+from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.node_state import NodeState, parse_report, read_state
 from waltz_admin.safety import ask_copy, shows_record
-from waltz_admin.storage_admin import (
-    FLAG_ASSIGNED,
-    FLAG_AVAILABLE,
-    NodeStatus,
-    open_admin,
-    parse_metrics,
-)
+from waltz_admin.storage_admin import NodeStatus, open_admin
 from waltz_admin.verify import NodeAnswer
 from waltz_cluster.replica_rules import ReplicaAnswer
 from waltz_cluster.serializers import StoreParams
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.errors import WaltzProtocolError
-from waltz_protocol.types import Endpoint, PartitionId
+from waltz_protocol.types import Endpoint
 
 RECORD_SECONDS = 300.0
 """After this long a record at a low-water mark that was shown is asked for again."""
@@ -98,35 +92,25 @@ class ObservedNode:
         """What the node reports about all its partitions, and its disk. UnreachableError, AdminError."""
         try:
             if connection.reports:
-                self._take(await connection.report(everything=False))
+                self._take(parse_report(self.endpoint, await connection.report(everything=False)))
                 return
-            held, metrics = await connection.partition_status(), await connection.metrics()
+            state = await read_state(connection)
         except (WaltzProtocolError, OSError) as error:
             raise UnreachableError(f"storage node {self.endpoint}: {error}") from error
         known = self._open
-        found = {int(one.partition_id): one for one in parse_metrics(metrics)}
-        self._open = {p: known[p] if known.get(p) == one else one for p, one in found.items()}
-        self._held, self._listed, self._disk = held, None, parse_disk(metrics)
+        self._open = {p: known[p] if known.get(p) == one else one for p, one in state.open.items()}
+        self._held, self._listed, self._disk = dict(state.held), None, state.disk
 
-    def _take(self, text: str) -> None:
-        """Change what is known by a node report; AdminError when it is something else."""
-        try:
-            report = json.loads(text)
-            for number, state in report["partitions"].items():
-                self._held[int(number)] = state is not None and bool(state[4])
-                if state is None:
-                    self._open.pop(int(number), None)
-                else:
-                    self._open[int(number)] = _partition(int(number), state)
-            for number in report["gone"]:
-                self._held.pop(number, None)
-                self._open.pop(number, None)
-            disk = disk_of(report["disk"])
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            raise AdminError(f"storage node {self.endpoint}: its report cannot be read: {error}") from None
-        if report["partitions"] or report["gone"]:
+    def _take(self, changes: NodeState) -> None:
+        """Change what is known by a node report."""
+        for number in (*changes.held, *changes.gone):
+            self._held.pop(number, None)
+            self._open.pop(number, None)
+        self._held.update(changes.held)
+        self._open.update(changes.open)
+        if changes.held or changes.gone:
             self._listed = None
-        self._disk = disk if disk != self._disk else self._disk
+        self._disk = changes.disk if changes.disk != self._disk else self._disk
 
     def _all(self) -> tuple[NodePartition, ...]:
         if self._listed is None:
@@ -183,18 +167,3 @@ def _settled(record: _Record, copy: NodePartition, now: float) -> bool:
     """Whether this record need not be asked for now."""
     same = record.session_id == copy.session_id and record.low_water_mark == copy.low_water_mark
     return same and (copy.low_water_mark < 0 or (record.shows is True and now < record.again_at))
-
-
-def _partition(number: int, state: list[int]) -> NodePartition:
-    session, mark, local, flags, _, last, size, fence = state[:8]
-    return NodePartition(
-        PartitionId(number),
-        int(session),
-        int(mark),
-        int(local),
-        bool(flags & FLAG_ASSIGNED),
-        bool(flags & FLAG_AVAILABLE),
-        int(last),
-        int(size),
-        int(fence),
-    )

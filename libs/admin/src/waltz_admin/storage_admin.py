@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from waltz_admin.copies import NodePartition
-from waltz_admin.disks import NodeDisk, parse_disk
+from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
+from waltz_admin.node_state import read_state
 from waltz_admin.safety import AdminPortProbe, check_removal, shows_record
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
@@ -21,9 +22,6 @@ from waltz_protocol.aio.storage_connection import StorageAdminConnection, Storag
 from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.types import Endpoint, PartitionId, ShownCertificate
-
-FLAG_AVAILABLE = 1
-FLAG_ASSIGNED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +91,10 @@ async def open_admin(
 
 @asynccontextmanager
 async def admin_connection(
-    endpoint: Endpoint, params: StoreParams, tls: TlsSettings
+    endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
 ) -> AsyncIterator[StorageAdminConnection]:
     """An open admin port; UnreachableError for everything that goes wrong with it."""
-    connection = await open_admin(endpoint, params, tls)
+    connection = await open_admin(endpoint, params, tls, reports=reports)
     try:
         yield connection
     except (WaltzProtocolError, OSError) as error:
@@ -131,10 +129,10 @@ async def _status(
     try:
         async with (
             asyncio.timeout(timeout_seconds),
-            admin_connection(endpoint, params, tls) as connection,
+            admin_connection(endpoint, params, tls, reports=True) as connection,
         ):
-            metrics = await connection.metrics()
-            return NodeStatus(endpoint, parse_metrics(metrics), disk=parse_disk(metrics))
+            state = await read_state(connection)
+            return NodeStatus(endpoint, state.partitions, disk=state.disk)
     except AdminError as error:
         return NodeStatus(endpoint, error=str(error))
     except TimeoutError:
@@ -150,24 +148,20 @@ _RECORDS_AT_ONCE = 32
 async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
     """Everything a node reports about itself, over one connection; UnreachableError or AdminError when any
     part of it is missing."""
-    async with admin_connection(endpoint, params, tls) as connection:
-        metrics = await connection.metrics()
-        partitions = parse_metrics(metrics)
-        status = await connection.partition_status()
+    async with admin_connection(endpoint, params, tls, reports=True) as connection:
+        state = await read_state(connection)
         certificate = connection.certificate
-        holds = await _holding_mark(connection, partitions, status)
-    broken = {p.partition_id for p in partitions if p.available and status.get(p.partition_id) is False}
+        holds = await _holding_mark(connection, state.partitions, state.held)
+    broken = {
+        p.partition_id for p in state.partitions if p.available and not state.held.get(p.partition_id, True)
+    }
     return NodeInspection(
-        partitions,
+        state.partitions,
         frozenset(holds),
         frozenset(broken),
-        _optional_number(metrics, "disk-size-bytes"),
-        _optional_number(metrics, "disk-free-bytes"),
-        {
-            int(p.partition_id): size
-            for p in partitions
-            if (size := _optional_number(metrics, f"partition-{p.partition_id}.log-bytes")) is not None
-        },
+        None if state.disk is None else state.disk.size_bytes,
+        None if state.disk is None else state.disk.free_bytes,
+        {int(p.partition_id): p.log_bytes for p in state.partitions if p.log_bytes is not None},
         certificate,
     )
 
@@ -186,57 +180,6 @@ async def _holding_mark(
         )
         holds.update(p.partition_id for p, one in zip(some, shown, strict=True) if one)
     return holds
-
-
-def _optional_number(metrics: dict[str, object], name: str) -> int | None:
-    gauges = metrics.get("gauges")
-    entry = gauges.get(f"waltz-storage.{name}") if isinstance(gauges, dict) else None
-    value = entry.get("value") if isinstance(entry, dict) else None
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
-    """The partitions in the metrics message of the admin port; AdminError when it is something else. Pure."""
-
-    def gauge(name: str) -> object:
-        gauges = metrics.get("gauges")
-        entry = gauges.get(f"waltz-storage.{name}") if isinstance(gauges, dict) else None
-        if not isinstance(entry, dict) or "value" not in entry:
-            raise AdminError(f"the storage node's metrics have no gauge {name}")
-        return entry["value"]
-
-    def number(name: str) -> int:
-        value = gauge(name)
-        if not isinstance(value, int):
-            raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
-        return value
-
-    def reported(name: str) -> int | None:
-        gauges = metrics.get("gauges")
-        known = isinstance(gauges, dict) and f"waltz-storage.{name}" in gauges
-        return number(name) if known else None
-
-    ids = gauge("waltz-storage-partition-ids")
-    if not isinstance(ids, list):
-        raise AdminError(f"the storage node's list of partitions is not a list: {ids!r}")
-    found = []
-    for partition_id in sorted(int(one) for one in ids):
-        prefix = f"partition-{partition_id}"
-        flags = number(f"{prefix}.flags")
-        found.append(
-            NodePartition(
-                PartitionId(partition_id),
-                number(f"{prefix}.session-id"),
-                number(f"{prefix}.low-water-mark"),
-                number(f"{prefix}.local-low-water-mark"),
-                bool(flags & FLAG_ASSIGNED),
-                bool(flags & FLAG_AVAILABLE),
-                reported(f"{prefix}.max-transaction-id"),
-                reported(f"{prefix}.log-bytes"),
-                reported(f"{prefix}.fence-session-id"),
-            )
-        )
-    return tuple(found)
 
 
 def _ids(partitions: Iterable[int], params: StoreParams) -> list[int]:

@@ -27,6 +27,7 @@ class Node:
     """Answers a request for a record when nobody asks any longer."""
 
     certificate = None
+    reports = False
 
     def __init__(self) -> None:
         self.in_flight = self.most = self.rounds = 0
@@ -70,7 +71,8 @@ async def test_many_marks_take_few_round_trips(monkeypatch: pytest.MonkeyPatch) 
     node = Node()
 
     @asynccontextmanager
-    async def connected(*_: object) -> AsyncIterator[Node]:
+    async def connected(*_: object, reports: bool) -> AsyncIterator[Node]:
+        assert reports
         yield node
 
     monkeypatch.setattr(storage_admin, "admin_connection", connected)

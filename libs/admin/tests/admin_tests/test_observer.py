@@ -15,16 +15,18 @@ from admin_tests.fake_processes import FakeNode, FakeServer
 from admin_tests.test_processes import ROOT, SESSION, records, register
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.errors import AdminError
 from waltz_admin.observed_node import RECORD_SECONDS
 from waltz_admin.observer import ClusterObserver
 from waltz_admin.status import read_status
+from waltz_admin.storage_admin import inspect_node
 from waltz_admin.view import read_view
 from waltz_admin.watched_view import WatchedView
 from waltz_cluster.errors import ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.replica_rules import Standing
-from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments, ReplicaState
+from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments, ReplicaState, StoreParams
 from waltz_cluster.store import Watch, ZnodeStat, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId, SessionInfo
@@ -206,10 +208,45 @@ async def test_a_node_without_reports_is_asked_for_its_metrics_once() -> None:
         first = await old.observer.observe()
         second, reads, questions, _ = await old.cost()
     assert reads == ["sync /store"]
-    assert questions == [["AssignedPartitionStatusRequest", "MetricsRequest"]] * 3
+    assert questions == [["MetricsRequest", "AssignedPartitionStatusRequest"]] * 3
     assert [one is other for one, other in zip(first.partitions, second.partitions, strict=True)] == [
         True
     ] * 2
+
+
+async def test_an_inspection_reads_a_report_where_there_are_reports_and_metrics_elsewhere() -> None:
+    found = []
+    for reports in (NEW, OLD):
+        async with running(reports=reports) as world:
+            node = world.nodes[0]
+            node.questions.clear()
+            found.append(await inspect_node(node.admin, StoreParams(node.key, 2), PLAIN))
+            asked = ["NodeReportRequest"] if reports else ["MetricsRequest", "AssignedPartitionStatusRequest"]
+            assert node.questions == ["OpenRequest", *asked, *["RecordListRequest"] * 2]
+    by_report, by_metrics = found
+    assert by_report.holds_mark == by_metrics.holds_mark == {0, 1}
+    assert by_report.log_bytes == {0: 99, 1: 99}
+    known = [
+        replace(p, max_transaction_id=None, log_bytes=None, fence_session_id=None)
+        for p in by_report.partitions
+    ]
+    assert known == list(by_metrics.partitions)
+
+
+async def test_an_inspection_by_report_names_what_is_switched_on_and_does_not_serve(new: World) -> None:
+    node = new.nodes[0]
+    on, off, lost = [*SESSION, 5, 0, 11, 99, 9], [*SESSION, 4, 0, 11, 99, 9], None
+    partitions = {"0": on, "1": off, "2": lost}
+    node.report = json.dumps(
+        {"format": 1, "partitions": partitions, "gone": [], "disk": {"disk-size-bytes": 5}}
+    )
+    found = await inspect_node(node.admin, StoreParams(node.key, 2), PLAIN)
+    assert found.out_of_service == {0}
+    assert [p.partition_id for p in found.partitions] == [0, 1]
+    assert (found.disk_size_bytes, found.disk_free_bytes) == (5, None)
+    node.report = "[]"
+    with pytest.raises(AdminError, match="its report cannot be read"):
+        await inspect_node(node.admin, StoreParams(node.key, 2), PLAIN)
 
 
 async def test_only_what_was_written_is_read_again(new: World) -> None:

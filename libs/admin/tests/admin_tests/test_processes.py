@@ -10,7 +10,16 @@ from dataclasses import dataclass
 import pytest
 
 from admin_tests.fake_processes import FakeNode, FakeServer
-from waltz_admin import assignments, nodes, offline_copy, seeding, server_admin, storage_admin, verify
+from waltz_admin import (
+    assignments,
+    node_state,
+    nodes,
+    offline_copy,
+    seeding,
+    server_admin,
+    storage_admin,
+    verify,
+)
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import Progress
@@ -263,7 +272,7 @@ def test_metrics_that_are_something_else() -> None:
     wrongs: list[dict[str, object]] = [{}, {"gauges": []}, {"gauges": gauges}]
     for wrong in wrongs:
         with pytest.raises(AdminError):
-            storage_admin.parse_metrics(wrong)
+            node_state.parse_metrics(wrong)
 
 
 async def test_assignment_and_availability_on_nodes(world: World) -> None:
