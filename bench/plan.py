@@ -69,6 +69,8 @@ class Plan:
     operator_seconds: float = 300.0  # at rest
     curve_partitions: tuple[int, ...] = (1, 8, 64, 128, 256, 1000)
     takeover_partitions: int = 1000
+    takeover_paces: tuple[float, ...] = (1.0, 0.0)
+    """Seconds from one append of a partition to its next; 0: as soon as the one before is acknowledged."""
 
 
 PIPELINED = WriteMode(2000, 8, pipelined=True)
@@ -105,8 +107,9 @@ QUICK = Plan(
     operator_clusters=4,
     operator_partitions=8,
     operator_seconds=60.0,
-    curve_partitions=(1, 8),
+    curve_partitions=(8,),
     takeover_partitions=50,
+    takeover_paces=(0.0,),
 )
 
 CURVE_WRITER_TARGETS = {

@@ -26,8 +26,6 @@ SETTLE_SECONDS = 4.0
 """At least; it is watched on until every partition takes appends."""
 MOST_SECONDS = 90.0
 LOOK_SECONDS = 2.0
-PACES = (1.0, 0.0)
-"""Seconds from one append of a partition to its next; 0: as soon as the one before is acknowledged."""
 TAKEOVER_TARGET = at_most(2.0)
 JOURNAL = "storage.journal.enabled"
 
@@ -41,7 +39,7 @@ async def measure_takeover(directory: Path, plan: Plan, tls: bool) -> list[Figur
         where, overrides = directory / ("journal" if journal else "plain"), {"storage": {JOURNAL: journal}}
         async with BenchCluster.running(where, plan, tls, overrides=overrides) as cluster:
             killed = cluster.local.server_roles[-1]
-            for every in PACES:
+            for every in plan.takeover_paces:
                 figures.append(await _killed(cluster, killed, every, journal))
                 await cluster.local.start_role(killed)
                 await cluster.local.wait_serving()

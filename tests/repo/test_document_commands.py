@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.blocks import Block, blocks
+from tests.integration.cli.test_documents import BENCHMARKS, TOO_LONG, lines_of
 from tests.repo.command_tree import commands
 from tests.repo.files import ROOT
 
@@ -288,3 +289,8 @@ def test_every_command_line_of_a_block_is_understood_by_our_tree() -> None:
             ):
                 wrong.append(f"{file}:{line}: {part}")
     assert wrong == []
+
+
+def test_every_line_of_the_benchmarks_has_a_short_form_that_is_run() -> None:
+    for line in lines_of("bench/README.md", r"-m bench "):
+        assert any(re.search(rf"-m bench {has}\b", line) for has in (*BENCHMARKS, *TOO_LONG)), line
