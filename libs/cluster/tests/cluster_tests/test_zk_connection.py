@@ -1,12 +1,15 @@
 """What kazoo waits for on its connection: that `ConnectionHandler.select` keeps the promises of select()."""
 
+import select
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from waltz_cluster.zk_connection import ConnectionHandler
+from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -49,6 +52,29 @@ def test_a_full_buffer_is_not_writable(handler: ConnectionHandler, pair: Pair) -
 def test_the_end_of_the_other_side_is_readable(handler: ConnectionHandler, pair: Pair) -> None:
     pair[1].close()
     assert handler.select([pair[0]], [], [], 5) == ([pair[0]], [], [])
+
+
+def test_a_time_that_is_over_already_is_none(handler: ConnectionHandler, pair: Pair) -> None:
+    """poll() takes a negative time for one without end."""
+    assert handler.select([pair[0]], [], [], -1) == ([], [], [])
+
+
+def test_what_tls_has_decrypted_already_is_readable(handler: ConnectionHandler, pair: Pair) -> None:
+    """Two answers in one record: after the first one the socket of the system has nothing left."""
+    here = client_context(TlsSettings(allow_unverified=True))
+    there = server_context(TlsSettings())
+    assert here is not None
+    assert there is not None
+    with ThreadPoolExecutor(1) as other:
+        accepted = other.submit(there.wrap_socket, pair[1], server_side=True)
+        with here.wrap_socket(pair[0], server_hostname="localhost") as ours, accepted.result() as theirs:
+            theirs.sendall(b"12")
+            while ours.recv(1) != b"1":
+                pass
+            assert select.select([ours], [], [], 0) == ([], [], [])
+            assert handler.select([ours], [], [], 5) == ([ours], [], [])
+            assert ours.recv(1) == b"2"
+            assert handler.select([ours], [], [], 0) == ([], [], [])
 
 
 def test_a_socket_that_was_closed_meanwhile(handler: ConnectionHandler, pair: Pair) -> None:
