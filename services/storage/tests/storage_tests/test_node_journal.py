@@ -153,6 +153,8 @@ async def test_safety_c7_memory_answers_what_no_commit_changes_while_one_is_on_i
                 await task
         with pytest.raises(RequestFailedError, match="out of service"):
             await other.max_transaction_id(1, 0)
+        with pytest.raises(RequestFailedError, match="out of service"):  # it was not in the batch
+            await other.append(1, 1, [])
 
 
 async def _arrived(node: StorageNode, partitions: tuple[int, ...]) -> None:
