@@ -1,10 +1,10 @@
-"""The load of the contention figures: a process with many clients, each with one closed-loop writer under
-locks, and a bystander without.
+"""The load of the contention figures: a process with closed-loop writers under locks, and a bystander without.
 
-    python -m bench.contend CONFIG --writers 50 --locks 10 --seconds 5 [--followers 49]
+    python -m bench.contend CONFIG --writers 50 --locks 10 --seconds 5 [--clients 1] [--followers 49]
 
-Each writer is a client of its own, as services are, and takes one lock drawn at random for each transaction;
-one that lost begins again when its client has received what it lost to. The bystander appends one
+Each writer is a client of its own, as small services are, or they share `--clients`, as the requests of a
+service do. A writer takes one lock drawn at random for each transaction; one that lost begins again when its
+client has received what it lost to. The bystander appends one
 transaction after another to the same partition. Followers are clients that only receive what is committed.
 Prints one JSON line.
 """
@@ -70,17 +70,18 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     """The measured part; counts per second, and the bystander's latency."""
     data = os.urandom(options.payload)
     seen = Contention(options.writers)
+    shared = options.clients or options.writers
     async with AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(WaltzClient.connect(options.config))
-            for _ in range(options.writers + 1 + options.followers)
+            for _ in range(shared + 1 + options.followers)
         ]
         for client in clients:
             await client.append(partition=0, data=b"mount")
         async with asyncio.TaskGroup() as group:
             for number in range(options.writers):
-                group.create_task(contend(clients[number], number, options.locks, data, seen))
-            group.create_task(stand_by(clients[options.writers], data, seen))
+                group.create_task(contend(clients[number % shared], number, options.locks, data, seen))
+            group.create_task(stand_by(clients[shared], data, seen))
             await asyncio.sleep(WARM_UP_SECONDS)
             seen.start()
             started = time.perf_counter()
@@ -106,6 +107,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("config", help="configuration file of the clients")
     parser.add_argument("--writers", type=int, required=True)
     parser.add_argument("--locks", type=int, required=True)
+    parser.add_argument("--clients", type=int, help="that the writers share (default: one for each writer)")
     parser.add_argument("--followers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--payload", type=int, default=512)

@@ -28,11 +28,17 @@ INTERVAL = "1s"
 Labels = Mapping[str, str]
 
 
+OF_THE_MACHINE = ("WaltzDiskAlmostFull", "WaltzDiskFullSoon")
+"""Whether these fire depends on the disk of the machine that runs the test, whatever the cluster does."""
+
+
 def hurried_rules(directory: Path, seconds: int = 2) -> Path:
-    """The shipped rules, with every `for` cut to `seconds`; the expressions are untouched."""
+    """The shipped rules but those `OF_THE_MACHINE`, with every `for` cut to `seconds`; the expressions are
+    untouched."""
     rules = yaml.safe_load(ALERTS.read_text())
     for group in rules["groups"]:
         group["interval"] = INTERVAL
+        group["rules"] = [rule for rule in group["rules"] if rule["alert"] not in OF_THE_MACHINE]
         for rule in group["rules"]:
             rule["for"] = f"{seconds}s"
     path = directory / "alerts.yaml"

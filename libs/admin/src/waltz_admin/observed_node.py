@@ -18,7 +18,7 @@ from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.node_state import NodeState, parse_report, read_state
 from waltz_admin.safety import ask_copy, shows_record
-from waltz_admin.storage_admin import NodeStatus, open_admin
+from waltz_admin.storage_admin import NodeInspection, NodeStatus, inspection_of, open_admin
 from waltz_admin.verify import NodeAnswer
 from waltz_cluster.replica_rules import ReplicaAnswer
 from waltz_cluster.serializers import StoreParams
@@ -82,6 +82,23 @@ class ObservedNode:
             raise
         return status, await self._answer(connection, assigned, timeout_seconds)
 
+    async def inspect(self) -> NodeInspection:
+        """Everything the node reports about itself, as `storage_admin.inspect_node`; UnreachableError or
+        AdminError when any part of it is missing. Not bounded in time."""
+        try:
+            connection = await self._connected()
+            await self._refresh(connection)
+            answer = await self._answer(connection, self._open, None)
+        except BaseException:
+            self.close()  # a report that is on its way would be missed
+            raise
+        if connection.closed:
+            raise UnreachableError(f"storage node {self.endpoint}: it did not answer about its copies")
+        shown = {p for p, one in answer.copies.items() if one.holds_low_water_mark}
+        holds = [p.partition_id for p in self._all() if p.partition_id in shown or p.low_water_mark < 0]
+        state = NodeState(self._open, self._held, (), self._disk)
+        return inspection_of(state, holds, connection.certificate)
+
     async def _connected(self) -> StorageAdminConnection:
         if self._connection is None or self._connection.closed:
             self._connection = await open_admin(self.endpoint, self._params, self._tls, reports=True)
@@ -118,9 +135,9 @@ class ObservedNode:
         return self._listed
 
     async def _answer(
-        self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float
+        self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float | None
     ) -> NodeAnswer:
-        """Its answers about these copies, until one is not given in time."""
+        """Its answers about these copies, until one is not given in time (None: whatever it takes)."""
         copies: dict[int, ReplicaAnswer] = {}
         held = dict(self._held)
         try:

@@ -157,10 +157,15 @@ async def inspect_server(
     """Everything a server reports about itself, over one connection; UnreachableError when any part of it is
     missing."""
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
-        partitions = frozenset(await server.partitions())
-        healthy = await server.health()
-        reaches = await server.storage_connectivity()
-        return ServerInspection(partitions, healthy, reaches, server.certificate)
+        return await inspect_over(server)
+
+
+async def inspect_over(server: ServerAdminConnection) -> ServerInspection:
+    """The same over a connection that somebody keeps."""
+    partitions = frozenset(await server.partitions())
+    healthy = await server.health()
+    reaches = await server.storage_connectivity()
+    return ServerInspection(partitions, healthy, reaches, server.certificate)
 
 
 async def change_preferred(

@@ -9,7 +9,7 @@ from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
-from waltz_admin.node_state import read_state
+from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_removal, shows_record
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
@@ -152,12 +152,19 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
         state = await read_state(connection)
         certificate = connection.certificate
         holds = await _holding_mark(connection, state.partitions, state.held)
+    return inspection_of(state, holds, certificate)
+
+
+def inspection_of(
+    state: NodeState, holds_mark: Collection[PartitionId], certificate: ShownCertificate | None
+) -> NodeInspection:
+    """All that a node has answered as one value. Pure."""
     broken = {
         p.partition_id for p in state.partitions if p.available and not state.held.get(p.partition_id, True)
     }
     return NodeInspection(
         state.partitions,
-        frozenset(holds),
+        frozenset(holds_mark),
         frozenset(broken),
         None if state.disk is None else state.disk.size_bytes,
         None if state.disk is None else state.disk.free_bytes,

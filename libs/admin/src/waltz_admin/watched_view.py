@@ -4,7 +4,8 @@ read again.
 Each part (parameters, servers with the assignment, the maps of storage nodes, the metadata of each partition)
 is read with watches and kept until one of them fires. A read of the view costs one `sync`, after which the
 watches of everything that was changed before it have fired or are about to. So a view may be a moment older
-than one of `waltz_admin.view.read_view`: it is for pages that describe, no write may depend on it.
+than one of `waltz_admin.view.read_view`: it is for those who describe, or find that nothing is to be done; no
+write may depend on it.
 """
 
 from __future__ import annotations

@@ -8,18 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from admin_tests.fake_processes import FakeNode, FakeServer
 from admin_tests.test_processes import ROOT, SESSION, records, register
-from waltz_admin import assignments, nodes, seeding
+from waltz_admin import assignments, nodes, observed_node, seeding
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import AdminError
-from waltz_admin.observed_node import RECORD_SECONDS
+from waltz_admin.observed_node import RECORD_SECONDS, ObservedNode
 from waltz_admin.observer import ClusterObserver
 from waltz_admin.status import read_status
-from waltz_admin.storage_admin import inspect_node
+from waltz_admin.storage_admin import NodeInspection, inspect_node
 from waltz_admin.view import read_view
 from waltz_admin.watched_view import WatchedView
 from waltz_cluster.errors import ConnectionLostError
@@ -247,6 +248,44 @@ async def test_an_inspection_by_report_names_what_is_switched_on_and_does_not_se
     node.report = "[]"
     with pytest.raises(AdminError, match="its report cannot be read"):
         await inspect_node(node.admin, StoreParams(node.key, 2), PLAIN)
+
+
+async def test_an_inspection_over_a_kept_connection_finds_what_one_over_a_new_one_finds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, params = world.nodes[0], StoreParams(world.nodes[0].key, 2)
+    kept = ObservedNode(node.admin, params, PLAIN, lambda: world.now)
+
+    async def agreed() -> NodeInspection:
+        found = await kept.inspect()
+        assert found == await inspect_node(node.admin, params, PLAIN)
+        return found
+
+    try:
+        assert (await agreed()).holds_mark == {0, 1}
+        node.questions.clear()
+        await kept.inspect()
+        asked = (
+            ["NodeReportRequest"] if node.reports else ["MetricsRequest", "AssignedPartitionStatusRequest"]
+        )
+        assert node.questions == asked
+        node.status[1] = False
+        assert [p.available for p in (await agreed()).partitions] == [True, False]
+        node.session = SessionInfo(SESSION.session_id + 1, 9, 9)
+        assert {p.low_water_mark for p in (await agreed()).partitions} == {9}
+        node.records.clear()
+        world.now += 2 * RECORD_SECONDS
+        assert (await agreed()).holds_mark == set()
+        node.refuse = "as the test wants it"
+        with pytest.raises(AdminError, match="as the test wants it"):
+            await kept.inspect()
+        node.refuse = None
+        await agreed()
+        monkeypatch.setattr(observed_node, "shows_record", AsyncMock(side_effect=OSError("reset")))
+        with pytest.raises(AdminError, match="did not answer about its copies"):
+            await kept.inspect()
+    finally:
+        kept.close()
 
 
 async def test_only_what_was_written_is_read_again(new: World) -> None:

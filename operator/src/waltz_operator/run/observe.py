@@ -17,7 +17,6 @@ from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.tree_copy import read_tree
 from waltz_admin.tree_file import ClusterTree
-from waltz_admin.view import probe
 from waltz_cluster.errors import ClusterError
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
@@ -49,9 +48,9 @@ from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
 from waltz_operator.run.installations import Installations
+from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads
 from waltz_operator.run.observe_processes import Limits, Processes
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
-from waltz_operator.run.read_waltz import tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_access import guarded, read_mark
@@ -125,8 +124,17 @@ def _secured(
     return replace(ensemble, certificates=tls.key_store)
 
 
+def _shows_own_certificates(snapshot: Snapshot) -> bool:
+    """Whether every process uses a certificate of the Secrets, as far as it has shown one: then it shows no
+    other before a Secret is changed, which is reported."""
+    own = {one.serial for one in snapshot.certificates.values()}
+    views = (*snapshot.nodes.values(), *snapshot.servers.values())
+    shown = (one.certificate for one in views if not isinstance(one, Unknown))
+    return all(one is None or one.serial in own for one in shown)
+
+
 class Observer:
-    """Owner of nothing: sessions and files belong to who made it."""
+    """Owner of what is kept for clusters at rest; sessions and files belong to who made it."""
 
     def __init__(
         self,
@@ -154,6 +162,8 @@ class Observer:
         """When a copy of the records was due and could not be made, UNIX time."""
         self._limits = limits or Limits()
         self._processes = Processes(wall_clock, self._limits)
+        self._fresh = FreshReads()
+        self._kept: dict[tuple[str, str], tuple[KubernetesLook, KeptReads]] = {}
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
@@ -169,10 +179,10 @@ class Observer:
         body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
-            self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)
+            self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access, self._fresh)
         )
         look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
-        return await self._with_processes(look, tree, closure)
+        return await self._with_processes(look, tree, closure, self._fresh)
 
     async def _cluster(self, namespace: str, name: str) -> tuple[Object, WaltzCluster]:
         body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
@@ -191,23 +201,48 @@ class Observer:
             return await self.observe(metadata.namespace, metadata.name)
         body, cluster = await self._cluster(metadata.namespace, metadata.name)
         look = replace(first.look, body=body, cluster=cluster)
-        tree, closure = await self._tree(cluster, look.access)
-        return await self._with_processes(look, tree, closure, servers=False)
+        tree, closure = await self._tree(cluster, look.access, self._fresh)
+        return await self._with_processes(look, tree, closure, self._fresh, servers=False)
 
     async def observe_again(self, look: KubernetesLook) -> Observation:
-        """The same with what the API server showed before; Secrets that are not the operator's, which nobody
-        watches, are read anew after a while. Errors as of `observe`."""
+        """The same with what the API server showed before, and with watches and connections that are kept as
+        long as that (`kept_reads`); Secrets that are not the operator's, which nobody watches, are read anew
+        after a while. Errors as of `observe`."""
         now = self._wall_clock()
+        retained = look
         if _others_secrets(look.cluster) and now - look.access_at >= SECRETS_SECONDS:
             look = replace(look, access=await self.access(look.cluster), access_at=now)
-        tree, closure = await self._tree(look.cluster, look.access)
-        return await self._with_processes(look, tree, closure)
+        reads = self._reads(retained, look.access)
+        tree, closure = await self._tree(look.cluster, look.access, reads)
+        observation = await self._with_processes(look, tree, closure, reads)
+        if isinstance(reads, KeptReads) and not _shows_own_certificates(observation.snapshot):
+            reads.end_connections()
+        return observation
+
+    def _reads(self, look: KubernetesLook, access: Access) -> Reads:
+        """What is kept for this look."""
+        key = look.cluster.metadata.namespace, look.cluster.metadata.name
+        known = self._kept.get(key)
+        if known is not None and known[0] is look and known[1].tls == access.tls:
+            return known[1]
+        self._drop_kept(key)
+        if access.tls is None:
+            return self._fresh
+        kept = KeptReads(access.tls, self._limits.process_seconds, self._wall_clock)
+        self._kept[key] = look, kept
+        return kept
+
+    def _drop_kept(self, key: tuple[str, str]) -> None:
+        known = self._kept.pop(key, None)
+        if known is not None:
+            known[1].end_connections()
 
     async def _with_processes(
         self,
         look: KubernetesLook,
         tree: TreeView | NoTree | BrokenTree | Unknown,
         closure: Closure | None,
+        reads: Reads,
         *,
         servers: bool = True,
     ) -> Observation:
@@ -215,8 +250,8 @@ class Observer:
         unreadable = look.unreadable
         asked = tree if servers else Unknown("servers were not asked")
         nodes, loads = await asyncio.gather(
-            self._processes.nodes(cluster, kube, tree, access),
-            self._processes.servers(asked, access, loads=cluster.spec.servers.rebalance is not None),
+            self._processes.nodes(cluster, kube, tree, access, reads),
+            self._processes.servers(asked, access, reads, loads=cluster.spec.servers.rebalance is not None),
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
@@ -319,6 +354,13 @@ class Observer:
     def forget(self, key: tuple[str, str]) -> None:
         """The cluster has gone."""
         self._exports_failed.pop(key, None)
+        self._drop_kept(key)
+
+    async def close(self) -> None:
+        """End what is kept, and wait until it is gone."""
+        kept = [reads for _, reads in self._kept.values()]
+        self._kept.clear()
+        await asyncio.gather(*(one.close() for one in kept))
 
     async def _login(self, cluster: WaltzCluster) -> LoginSecret:
         """The Secret that the operator makes, where it is this cluster's."""
@@ -420,7 +462,7 @@ class Observer:
     # ---- ZooKeeper
 
     async def _tree(
-        self, cluster: WaltzCluster, access: Access
+        self, cluster: WaltzCluster, access: Access, reads: Reads
     ) -> tuple[TreeView | NoTree | BrokenTree | Unknown, Closure | None]:
         """The cluster in ZooKeeper, and of a managed one with credentials the mark on its root."""
         if isinstance(access.ensemble, Unknown):
@@ -432,7 +474,7 @@ class Observer:
                 store = await self._ensembles.store(owner, access.ensemble)
                 if access.login.value:
                     closure = await read_mark(guarded(store), access.login.value)
-                return tree_view(await probe(store, access.ensemble.root)), closure
+                return await reads.tree(store, access.ensemble.root), closure
         except TimeoutError:
             seconds = self._limits.zookeeper_seconds
             return Unknown(f"ZooKeeper gave no complete answer within {seconds:g} s"), closure

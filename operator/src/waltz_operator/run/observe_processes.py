@@ -10,15 +10,13 @@ from typing import TypeVar
 
 from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
-from waltz_admin.reports import LOAD, read_reports
-from waltz_admin.server_admin import inspect_server
-from waltz_admin.storage_admin import inspect_node
 from waltz_admin.tree import admin_endpoint
 from waltz_cluster.serializers import StoreParams
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.model.snapshot import KubeView, NodeView, ServerView, TreeView, Unknown
 from waltz_operator.run.access import Access
+from waltz_operator.run.kept_reads import Reads
 from waltz_operator.run.read_waltz import load_of, node_view, server_view
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint
@@ -38,14 +36,14 @@ class Limits:
 
 
 class Processes:
-    """Owner of nothing: each look has connections of its own."""
+    """Owner of nothing: `reads` says over which connections they are asked."""
 
     def __init__(self, wall_clock: Callable[[], float], limits: Limits) -> None:
         self._wall_clock = wall_clock
         self._limits = limits
 
     async def nodes(
-        self, cluster: WaltzCluster, kube: KubeView | Unknown, tree: Tree, access: Access
+        self, cluster: WaltzCluster, kube: KubeView | Unknown, tree: Tree, access: Access, reads: Reads
     ) -> dict[str, NodeView | Unknown]:
         """Of the specification, of the tree, and those that have left both and still run."""
         nodes = [*topology.storage_nodes(cluster), *_left(cluster, kube)]
@@ -62,15 +60,15 @@ class Processes:
         async def one(node: str) -> NodeView:
             if node not in ports:
                 raise AdminError(f"the admin port of {node} is not known")
-            return node_view(
-                await inspect_node(admin_endpoint(node, ports[node]), params, tls), self._wall_clock()
-            )
+            found = await reads.node(admin_endpoint(node, ports[node]), params, tls)
+            return node_view(found, self._wall_clock())
 
         return await self._ask_all(sorted(known), one)
 
-    async def servers(self, tree: Tree, access: Access, *, loads: bool) -> dict[int, ServerView | Unknown]:
-        """Of the tree. `loads`: they are asked for their load too, on a connection of its own, which an old
-        one closes."""
+    async def servers(
+        self, tree: Tree, access: Access, reads: Reads, *, loads: bool
+    ) -> dict[int, ServerView | Unknown]:
+        """Of the tree. `loads`: they are asked for their load too."""
         if not isinstance(tree, TreeView):
             return {}
         tls = access.tls
@@ -80,10 +78,10 @@ class Processes:
         async def one(server: int) -> ServerView:
             endpoint = Endpoint.parse(tree.servers[server])
             timeout = self._limits.process_seconds
-            found = await inspect_server(endpoint, tls, timeout_seconds=timeout)
+            found = await reads.server(endpoint, tls, timeout)
             if not loads:
                 return server_view(found, self._wall_clock())
-            (report,) = await read_reports([(server, endpoint)], LOAD, tls=tls, timeout_seconds=timeout / 2)
+            report = await reads.report(server, endpoint, tls, timeout / 2)
             return server_view(found, self._wall_clock(), load_of(report))
 
         return await self._ask_all(sorted(tree.servers), one)

@@ -165,6 +165,7 @@ class OperatorParts:
         await self.events.emit(about, FAILED, text, "Warning")
 
     async def close(self) -> None:
+        await self.observer.close()
         await self.ensembles.close()
         self.tls_files.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.stories import require
+from operator_tests.apiserver.test_refusals import condition
 from operator_tests.apiserver.world import NAME, World
 from waltz_operator.kube import kinds
 from waltz_operator.plan.builder import LATER
@@ -32,6 +33,20 @@ class Counting:
             return await really(*arguments, **more)
 
         return call
+
+
+async def who_ends_without_a_word_is_missed(world: World) -> None:
+    """No watch reports it: the connection ends that was kept to it."""
+    require(bool(world.operator.parts.observer._kept), "nothing is kept: this is about nothing")
+    name = next(one for one in world.machinery.pods if "storage" in one)
+    await world.machinery.crash(name)
+    await world.operator.one_pass(world.namespace)
+    missed = await condition(world, "ReplicasCaughtUp")
+    require(missed["status"] != "True", f"{missed}")
+    await world.settle()
+    back = await condition(world, "ReplicasCaughtUp")
+    require(back["status"] == "True", f"{back}")
+    await world.operator.one_pass(world.namespace)
 
 
 def test_at_rest_it_reads_twice_a_minute_at_most_and_writes_nothing(
@@ -61,6 +76,7 @@ def test_at_rest_it_reads_twice_a_minute_at_most_and_writes_nothing(
             asked.total() / minutes <= MAX_READS_PER_MINUTE,
             f"{asked} in {minutes:g} minutes; a whole look takes {everything}",
         )
+        await who_ends_without_a_word_is_missed(world)
         service = await world.kube.get(kinds.SERVICE, world.namespace, NAME)
         await world.kube.delete(kinds.SERVICE, world.namespace, NAME, uid=service["metadata"]["uid"])
         looks.changed((world.namespace, NAME))
