@@ -29,7 +29,7 @@ from bench.locks import measure_locks
 from bench.metrics import measure_metrics
 from bench.operator import measure_operator
 from bench.plan import FULL, QUICK, Plan
-from bench.plot import write_plot
+from bench.plot import write_curves, write_plot
 from bench.processes import BenchError
 from bench.reading import measure_reading
 from bench.report import print_table, write_json
@@ -196,6 +196,7 @@ def main() -> int:
     described = {"quick": options.quick, "runs": plan.runs, "seconds": plan.seconds, "parts": sorted(parts)}
     write_json(figures, options.results / "results.json", described)
     write_plot(figures, options.results / "results.png")
+    write_curves(figures, options.results / "curves.png")
     print_table(figures, console)
     console.print(f"written: {options.results / 'results.json'}, {options.results / 'results.png'}")
     return 0

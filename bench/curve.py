@@ -76,7 +76,12 @@ async def _point(cluster: BenchCluster, mode: WriteMode, journal: bool) -> list[
             targets.get(mode.partitions) if ruled else None,
             mode.load,
             per_role(cpu),
-            details={"label": f"{mode.label}, {_with(journal)}", "load": ours},
+            details={
+                "label": f"{mode.label}, {_with(journal)}",
+                "load": ours,
+                "curve": f"{'pipelined' if mode.pipelined else '50 writers'}, {_with(journal)}",
+                "partitions": mode.partitions,
+            },
         ),
         Figure(group, "p50", float(ours["p50_ms"]), "ms", None, mode.load),
         Figure(group, "p99", float(ours["p99_ms"]), "ms", None, mode.load),

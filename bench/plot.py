@@ -1,4 +1,5 @@
-"""The picture of a run: throughput next to the yardstick's, latency, CPU per role, every verdict."""
+"""The pictures of a run: throughput next to the yardstick's, latency, CPU per role, every verdict; and the
+curves over the number of partitions."""
 
 from __future__ import annotations
 
@@ -31,6 +32,34 @@ def write_plot(figures: Sequence[Figure], path: Path) -> None:
         plot.suptitle(
             f"Waltz benchmark: 512 B, 3 replicas, fdatasync, {os.cpu_count()} cores carrying everything"
         )
+        plot.savefig(path, dpi=110)
+    finally:
+        pyplot.close(plot)
+
+
+def write_curves(figures: Sequence[Figure], path: Path) -> None:
+    """One PNG: appends per second over the number of partitions, with the journal and without it; nothing
+    where no curve was measured."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for figure in figures:
+        if "curve" in figure.details:
+            point = (int(_detail(figure, "partitions")), figure.value)
+            curves.setdefault(str(figure.details["curve"]), []).append(point)
+    if not curves:
+        return
+    plot, axis = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    try:
+        for name, points in sorted(curves.items()):
+            partitions, rates = zip(*sorted(points), strict=True)
+            style = "--" if "no journal" in name else "-"
+            colour = OURS if "pipelined" in name else BAD
+            axis.plot(partitions, rates, style, color=colour, marker="o", label=name)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("partitions")
+        axis.set_title("appends per second")
+        axis.grid(visible=True, which="both", alpha=0.3)
+        axis.legend(fontsize=8)
         plot.savefig(path, dpi=110)
     finally:
         pyplot.close(plot)

@@ -82,6 +82,8 @@ async def measure_tasks(directory: Path, plan: Plan) -> list[Figure]:
 
 
 async def _counts(cluster: BenchCluster, role: str) -> dict[str, Any]:
+    """Of a page that was made since the call: pages are made once a second at most."""
+    await asyncio.sleep(1.1)
     gauges = (await cluster.metrics(role))["gauges"]
     names = ("tasks-created", "futures-created", "turns-by-created")
     return {name: gauges[f"waltz-runtime.{name}"]["value"] for name in names}

@@ -20,7 +20,7 @@ PartitionLocalLock = LockId
 
 
 class TransactionBuilder:
-    """Filled by `TransactionContext.execute`, once per attempt."""
+    """Filled by `TransactionContext.execute`, once per run of it."""
 
     def __init__(self, client_high_water_mark: int = -1) -> None:
         self.client_high_water_mark = client_high_water_mark
@@ -67,10 +67,11 @@ class TransactionBuilder:
 class TransactionContext(abc.ABC):
     """One logical transaction. Every method may be a plain method or a coroutine function.
 
-    `execute` runs once per attempt. Then exactly one of: `on_completion(True)` (committed; before the
-    local apply) followed by `on_application()` (after it); `on_completion(False)` (execute declined);
-    `on_expiration()`; `on_exception(error)`. An exception out of a callback is logged and changes nothing
-    else.
+    `execute` runs once per attempt, and once more when another transaction of this client is on its way under
+    one of its locks: it is not sent then, but made again when that has an outcome. Then exactly one of:
+    `on_completion(True)` (committed; before the local apply) followed by `on_application()` (after it);
+    `on_completion(False)` (execute declined); `on_expiration()`; `on_exception(error)`. An exception out of a
+    callback is logged and changes nothing else.
     """
 
     def __init__(self, *, expires_after_seconds: float | None = None) -> None:

@@ -83,7 +83,8 @@ class ClientSettings(ZooKeeperSettings):
     transaction_expiration_ms: int = Field(default=0, alias="client.transactionExpirationMs", ge=0)
     """A transaction context older than this is not tried again; 0 = never expires."""
     retry_initial_backoff_ms: int = Field(default=5, alias="client.retryInitialBackoff", gt=0)
-    """Delay before the second attempt; it doubles and is spread at random."""
+    """Delay before the second attempt; it doubles and is spread at random. After a lock conflict the first
+    eight are made at once, later ones after 10 ms at most."""
     retry_max_backoff_ms: int = Field(default=1_000, alias="client.retryMaxBackoff", gt=0)
     """Largest delay between attempts."""
     connect_timeout_ms: int = Field(default=10_000, alias="client.connectTimeout", gt=0)

@@ -1,9 +1,10 @@
 """Transaction contexts: submit, retry, expire (docs/applications.md).
 
 An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs
-`execute` and sends. A certain failure leads to another attempt: after a growing, spread delay, not before
-the application has applied the conflicting transaction, not after expiry, and not beyond the attempt limit.
-An unknown outcome is never retried.
+`execute` and sends. One whose locks another context of this client has on the way is not sent, but made again
+when that has an outcome (`append.own_locks`). A certain failure leads to another attempt: after a growing,
+spread delay, not before the application has applied the conflicting transaction, not after expiry, and not
+beyond the attempt limit. An unknown outcome is never retried.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from waltz_client._internal.append.own_locks import OwnLocks
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
 from waltz_client._internal.append.transaction_monitor import Cause
@@ -37,6 +39,10 @@ from waltz_protocol.backoff import Backoff, Random
 
 log = logging.getLogger(__name__)
 
+CONFLICTS_AT_ONCE = 8
+CONFLICT_PAUSE_SECONDS = 0.01
+"""A context that has lost a lock is tried again at once, so often, and then after this pause at most: one
+that waits for longer loses to those who do not."""
 ENDINGS_SECONDS = 5.0
 """How long a close waits for the last callbacks of contexts."""
 
@@ -44,13 +50,15 @@ ENDINGS_SECONDS = 5.0
 class Submission:
     """One submitted context on its way to its end."""
 
-    __slots__ = ("attempts", "backoff", "conflict", "context", "ended", "partition_id")
+    __slots__ = ("after", "attempts", "backoff", "conflict", "conflicts", "context", "ended", "partition_id")
 
     def __init__(self, context: TransactionContext, backoff: Backoff) -> None:
         self.context = context
         self.backoff = backoff
         self.attempts = 0
         self.conflict: int | None = None
+        self.conflicts = 0
+        self.after = -1  # the application has to have applied this before the next decision
         self.ended = False
         self.partition_id: int | None = None  # of its latest attempt
 
@@ -81,6 +89,8 @@ class Submissions:
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
         self._workers: list[asyncio.Task[None]] = []
         self._endings: set[asyncio.Task[None]] = set()
+        self._own_locks: dict[int, OwnLocks[Submission]] = {}
+        self._turns: dict[asyncio.Task[None], Submission] = {}
 
     @property
     def retrying(self) -> int:
@@ -137,7 +147,9 @@ class Submissions:
         context = submission.context
         partition_id = context.partition_id(partitions.count)
         partitions.check(partition_id)
-        submission.partition_id = partition_id
+        if submission.partition_id != partition_id:
+            self._withdraw(submission)
+            submission.partition_id = partition_id
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 partition = partitions.use(partition_id)
@@ -160,6 +172,14 @@ class Submissions:
             builder.append_locks,
             view,
         )
+        locks = self._own_locks.get(partition_id)
+        if locks is None:
+            locks = self._own_locks[partition_id] = OwnLocks(self._has_its_turn)
+        if not locks.enter(submission, request.write_locks, request.read_locks, request.append_locks):
+            submission.attempts -= 1
+            submission.conflict = None
+            self._retrying += 1
+            return
         called_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
@@ -177,9 +197,8 @@ class Submissions:
         applier = self._partitions.appliers.get(partition.partition_id)
         if applier is None:
             return
-        await applier.wait_applied(
-            max(partition.ready_mark, -1 if submission.conflict is None else submission.conflict)
-        )
+        conflict = -1 if submission.conflict is None else submission.conflict
+        await applier.wait_applied(max(partition.ready_mark, conflict, submission.after))
         while applier.unapplied >= self._settings.max_concurrent_transactions:
             await applier.wait_next()
 
@@ -196,7 +215,9 @@ class Submissions:
         context = submission.context
         if isinstance(context, Transact):
             context.resolved(handle)
+        locks = self._own_locks[handle.partition_id]
         if handle.committed:
+            locks.settled(submission, handle.transaction_id)
             self._committed(handle.partition_id, handle.transaction_id, context)
             return
         error = handle.error
@@ -205,6 +226,7 @@ class Submissions:
         conflicted = handle.cause is Cause.LOCK_CONFLICT
         limit = self._settings.max_transaction_attempts
         if isinstance(error, OutcomeUnknownError) or self._settings.retry_workers == 0:
+            locks.settled(submission)
             self._end(handle.partition_id, context, error, conflicted)
         elif limit and submission.attempts >= limit:
             exhausted = AttemptsExhaustedError(
@@ -212,20 +234,28 @@ class Submissions:
                 partition_id=handle.partition_id,
             )
             exhausted.__cause__ = error
+            locks.settled(submission)
             self._end(handle.partition_id, context, exhausted, conflicted)
         else:
             if self._observers is not None:
                 self._observers.append_retried(handle.partition_id, error)
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
-            if conflicted and not submission.backoff.attempts:
-                # What it lost to has been received, and a server of ours keeps its turn for a moment.
-                submission.backoff.attempts = 1
-                self._due(submission)
-                return
             delay = submission.backoff.next_seconds()
-            loop = asyncio.get_running_loop()
-            self._delayed[submission] = loop.call_later(delay, self._due, submission)
+            if conflicted:
+                # What it lost to has been received, and a server of ours keeps its turn for a moment.
+                locks.lost(submission)
+                submission.conflicts += 1
+                delay = (
+                    0.0 if submission.conflicts <= CONFLICTS_AT_ONCE else min(delay, CONFLICT_PAUSE_SECONDS)
+                )
+            else:
+                locks.settled(submission)
+            if delay:
+                loop = asyncio.get_running_loop()
+                self._delayed[submission] = loop.call_later(delay, self._due, submission)
+            else:
+                self._due(submission)
 
     def _due(self, submission: Submission) -> None:
         self._delayed.pop(submission, None)
@@ -270,22 +300,32 @@ class Submissions:
 
     async def _retry_worker(self) -> None:
         while not self._life.closed:
-            submission = await self._retries.get()
-            try:
-                if submission.conflict is not None:
-                    await self._call(submission.partition_id, submission.context.on_lock_failure)
-                await self._attempt(submission)
-            except asyncio.CancelledError:
-                self._abandon(submission)
-                raise
-            except Exception as error:
-                log.warning(
-                    "the retry of a transaction ended: %s",
-                    error,
-                    extra={"partition": submission.partition_id},
-                )
-            finally:
-                self._retrying -= 1
+            await self._again(await self._retries.get())
+
+    async def _again(self, submission: Submission) -> None:
+        """Another attempt."""
+        try:
+            if submission.conflict is not None:
+                await self._call(submission.partition_id, submission.context.on_lock_failure)
+            await self._attempt(submission)
+        except asyncio.CancelledError:
+            self._abandon(submission)
+            raise
+        except Exception as error:
+            log.warning(
+                "the retry of a transaction ended: %s",
+                error,
+                extra={"partition": submission.partition_id},
+            )
+        finally:
+            self._retrying -= 1
+
+    def _has_its_turn(self, submission: Submission, mark: int) -> None:
+        """It waited for another context of this client; that takes nobody's place among the retries."""
+        submission.after = mark
+        task = self._life.spawn(self._again(submission), "turn of a transaction")
+        self._turns[task] = submission
+        task.add_done_callback(self._turns.pop)
 
     async def _call(self, partition_id: int | None, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
@@ -295,9 +335,16 @@ class Submissions:
             log.exception("a callback of a transaction context raised", extra={"partition": partition_id})
 
     async def _last(self, submission: Submission, function: Callable[[], Awaitable[None] | None]) -> None:
+        self._withdraw(submission)
         if not submission.ended:
             submission.ended = True
             await self._call(submission.partition_id, function)
+
+    def _withdraw(self, submission: Submission) -> None:
+        """It waits for no lock, and nobody waits for its locks, any longer."""
+        locks = None if submission.partition_id is None else self._own_locks.get(submission.partition_id)
+        if locks is not None:
+            locks.withdraw(submission)
 
     def _abandon(self, submission: Submission) -> None:
         error = AppendFailedError("the client was closed before another attempt", partition_id=-1)
@@ -314,11 +361,18 @@ class Submissions:
     async def close(self) -> None:
         """End what waits for a retry (certainly not in the log), report what is committed, wait for endings
         under way."""
-        workers = [task for task in self._workers if task is not asyncio.current_task()]
+        for locks in self._own_locks.values():
+            for submission in locks.dissolve():
+                self._abandon(submission)
+        turns = dict(self._turns)
+        workers = [task for task in (*self._workers, *turns) if task is not asyncio.current_task()]
         for task in workers:
             task.cancel()
         if workers:
             await asyncio.wait(workers, timeout=ENDINGS_SECONDS)
+        for task, submission in turns.items():
+            if task.cancelled() and not submission.ended:  # it may not have begun
+                self._abandon(submission)
         for timer in self._delayed.values():
             timer.cancel()
         for submission in self._delayed:

@@ -90,7 +90,7 @@ class ObservedNode:
             await self._refresh(connection)
             answer = await self._answer(connection, self._open, None)
         except BaseException:
-            self.close()  # a report that is on its way would be missed
+            self.close()  # as in `observe`
             raise
         if connection.closed:
             raise UnreachableError(f"storage node {self.endpoint}: it did not answer about its copies")

@@ -1,0 +1,154 @@
+"""Which transactions of one client, in one partition, wait for each other's locks.
+
+Of two transactions under one lock that are on their way at the same time the second one loses: it was decided
+without what the first one commits. The server can only refuse it, and until then it holds up all that its
+client sends (safety D6). So the second one is not sent: it waits *here* until the first one has an outcome,
+and is decided again then. Each lock has a line in the order of arrival, so everybody's turn comes, and
+transactions under other locks pass.
+
+Nothing but work depends on these lines: the server checks every lock as ever. Who has the turn and does not
+come within `TURN_SECONDS`, because its decision takes that long, is passed by.
+
+Everybody joins the lines of all its locks at once, and whoever is put in front of others has its turn
+already, so nobody waits in a circle.
+
+Owner: `contexts.Submissions`, on the loop; a timer for each turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+TURN_SECONDS = 1.0
+MAX_LOCKS = 64
+"""Who has more is sent without regard to others: what they cost here grows with their number."""
+
+T = TypeVar("T", bound=Hashable)
+
+
+class _Entry(Generic[T]):
+    """One transaction on its way, or in the lines of all its `locks`. It must not be sent while another one
+    that `marks` a lock which it has `checked` is on its way. `turn`: the timer of its turn, if it has it."""
+
+    __slots__ = ("checked", "item", "locks", "marks", "turn")
+
+    def __init__(self, item: T, write: Sequence[int], read: Sequence[int], append: Sequence[int]) -> None:
+        self.item = item
+        self.checked = tuple(dict.fromkeys((*write, *read)))
+        self.marks = tuple(dict.fromkeys((*write, *append)))
+        self.locks = tuple(dict.fromkeys((*write, *read, *append)))
+        self.turn: asyncio.TimerHandle | None = None
+
+
+class OwnLocks(Generic[T]):
+    """See the module. `on_turn(item, mark)`: an item that waited may `enter` now; what it waited for is in
+    the log up to `mark`, if at all."""
+
+    def __init__(self, on_turn: Callable[[T, int], object]) -> None:
+        self._on_turn = on_turn
+        self._sent: dict[T, _Entry[T]] = {}
+        self._marked: dict[int, int] = {}  # lock -> by how many of those that were sent
+        self._waiting: dict[T, _Entry[T]] = {}
+        self._lines: dict[int, deque[_Entry[T]]] = {}
+        self._mark = -1
+
+    def enter(self, item: T, write: Sequence[int], read: Sequence[int], append: Sequence[int]) -> bool:
+        """Whether it may be sent now, under these locks; it is here until it is `settled`, `lost` or
+        `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes."""
+        before = self._waiting.get(item)
+        entry = _Entry(item, write, read, append)
+        if not entry.locks or len(entry.locks) > MAX_LOCKS:
+            self.withdraw(item)
+            return True
+        free = self._marked.keys().isdisjoint(entry.checked)
+        turn = before is not None and before.turn is not None and set(entry.locks).issubset(before.locks)
+        if free and (turn or self._lines.keys().isdisjoint(entry.locks)):
+            self._sent[item] = entry
+            for lock in entry.marks:
+                self._marked[lock] = self._marked.get(lock, 0) + 1
+        else:
+            self._waiting[item] = entry
+            for lock in entry.locks:
+                self._lines.setdefault(lock, deque()).append(entry)
+        if before is not None:
+            self._leave_lines(before)
+        return item in self._sent
+
+    def settled(self, item: T, mark: int = -1) -> None:
+        """It has an outcome; `mark`: its id in the log, or -1."""
+        entry = self._sent.pop(item, None)
+        if entry is None:
+            return
+        self._mark = max(self._mark, mark)
+        for lock in entry.marks:
+            self._marked[lock] -= 1
+            if not self._marked[lock]:
+                del self._marked[lock]
+        self._next(entry.marks)
+
+    def lost(self, item: T) -> None:
+        """It was refused for a transaction of somebody else, and is decided again at once: its turn stays."""
+        entry = self._sent.get(item)
+        if entry is not None:
+            self._waiting[item] = entry
+            for lock in entry.locks:
+                self._lines.setdefault(lock, deque()).appendleft(entry)
+            self._give_turn(entry)
+        self.settled(item)
+
+    def withdraw(self, item: T) -> None:
+        """It comes to its end; harmless when it is not here."""
+        entry = self._waiting.pop(item, None)
+        if entry is not None:
+            self._leave_lines(entry)
+        self.settled(item)
+
+    def dissolve(self) -> list[T]:
+        """Who waits for its turn; nobody waits after it."""
+        waiting = [item for item, entry in self._waiting.items() if entry.turn is None]
+        for entry in self._waiting.values():
+            if entry.turn is not None:
+                entry.turn.cancel()
+        self._waiting.clear()
+        self._lines.clear()
+        return waiting
+
+    def _leave_lines(self, entry: _Entry[T]) -> None:
+        if self._waiting.get(entry.item) is entry:
+            del self._waiting[entry.item]
+        if entry.turn is not None:
+            entry.turn.cancel()
+            entry.turn = None
+        for lock in entry.locks:
+            line = self._lines[lock]
+            line.remove(entry)
+            if not line:
+                del self._lines[lock]
+        self._next(entry.locks)
+
+    def _next(self, locks: Iterable[int]) -> None:
+        """Give their turn to those who are the first in the lines of these locks, and may be sent."""
+        for lock in locks:
+            line = self._lines.get(lock)
+            if line is None:
+                continue
+            first = line[0]
+            if (
+                first.turn is None
+                and self._marked.keys().isdisjoint(first.checked)
+                and all(self._lines[one][0] is first for one in first.locks)
+            ):
+                self._give_turn(first)
+                self._on_turn(first.item, self._mark)
+
+    def _give_turn(self, entry: _Entry[T]) -> None:
+        loop = asyncio.get_running_loop()
+        entry.turn = loop.call_later(TURN_SECONDS, self._pass_by, entry)
+
+    def _pass_by(self, entry: _Entry[T]) -> None:
+        """It has not come."""
+        if self._waiting.get(entry.item) is entry:
+            self._leave_lines(entry)

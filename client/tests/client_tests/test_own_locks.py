@@ -1,0 +1,329 @@
+"""Transactions of one client under one lock: one at a time, in the order in which they came, and nobody else
+waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from client_tests.helpers import Application, until
+from waltz_client import (
+    BYTES,
+    DeadlineExceededError,
+    LockId,
+    OutcomeUnknownError,
+    TransactionBuilder,
+    TransactionContext,
+    WaltzClientError,
+)
+from waltz_client._internal.append import own_locks
+from waltz_client._internal.append.own_locks import MAX_LOCKS, OwnLocks
+from waltz_client.testing import InProcessLog
+from waltz_client.testing.partition import LogPartition
+
+ACCOUNT, OTHER = LockId.of("account", "alice"), LockId.of("account", "bob")
+
+
+class Decisions:
+    """The views of one transaction's decisions."""
+
+    def __init__(self, data: bytes, *locks: LockId) -> None:
+        self.data = data
+        self.locks = locks or (ACCOUNT,)
+        self.views: list[int] = []
+
+    def __call__(self, builder: TransactionBuilder) -> None:
+        self.views.append(builder.client_high_water_mark)
+        builder.set_transaction_data(self.data, BYTES).set_write_locks(self.locks)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the in-process log refused."""
+    found: list[object] = []
+    monkeypatch.setattr(LogPartition, "_refuse", lambda *refusal: found.append(refusal))
+    return found
+
+
+def in_the_log(log: InProcessLog) -> list[bytes]:
+    return [one.data for one in log.partition(0).transactions]
+
+
+# ---- the lines
+
+
+class Model:
+    """Users of `OwnLocks` that do at random what users do."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.locks: OwnLocks[int] = OwnLocks(lambda item, mark: self.called.append(item))
+        self.called: list[int] = []
+        self.wants: dict[int, tuple[list[int], list[int], list[int]]] = {}
+        self.sent: dict[int, tuple[list[int], list[int], list[int]]] = {}
+        self.came: list[int] = []
+        self.ended: Counter[str] = Counter()
+
+    def some(self) -> list[int]:
+        return self.rng.sample(range(4), self.rng.choice((0, 0, 1, 1, 2)))
+
+    def enter(self, item: int) -> None:
+        write, read, append = self.wants[item]
+        if not self.locks.enter(item, write, read, append):
+            self.ended["waited"] += 1
+            return
+        for other_write, _, other_append in self.sent.values():
+            assert not {*other_write, *other_append} & {*write, *read}, "both are on their way"
+        self.sent[item] = self.wants[item]
+
+    def step(self, item: int) -> None:
+        match self.rng.choice(("new", "new", "turn", "turn", "settled", "settled", "lost", "withdraw")):
+            case "new":
+                self.wants[item] = self.some(), self.some(), self.some()
+                self.enter(item)
+            case "turn" if self.called:
+                self.take_turn(self.called.pop(0))
+            case "settled" if self.sent:
+                self.end(self.rng.choice(list(self.sent)))
+            case "lost" if self.sent:
+                loser = self.rng.choice(list(self.sent))
+                del self.sent[loser]
+                self.locks.lost(loser)
+                self.take_turn(loser)
+            case "withdraw" if self.wants:
+                gone = self.rng.choice(list(self.wants))
+                self.locks.withdraw(gone)
+                for known in (self.wants, self.sent):
+                    known.pop(gone, None)
+                self.called = [one for one in self.called if one != gone]
+
+    def take_turn(self, item: int) -> None:
+        if self.rng.random() < 0.2:
+            self.wants[item] = self.some(), self.some(), self.some()
+        self.enter(item)
+
+    def end(self, item: int) -> None:
+        del self.sent[item], self.wants[item]
+        self.locks.settled(item, item)
+        self.ended["settled"] += 1
+
+    def run_out(self) -> None:
+        """All end when everybody does what is expected."""
+        for _ in range(10_000):
+            if self.called:
+                self.enter(self.called.pop(0))
+            elif self.sent:
+                self.end(next(iter(self.sent)))
+            else:
+                break
+        assert not self.wants, f"{self.wants} wait for nobody"
+        assert not self.locks._lines
+        assert not self.locks._marked
+        assert not self.locks._waiting
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_no_two_are_on_their_way_and_everybody_s_turn_comes(seed: int) -> None:
+    model = Model(seed)
+    for item in range(300):
+        model.step(item)
+    model.run_out()
+    assert model.ended["waited"] > 10
+    assert model.ended["settled"] > 30
+
+
+async def test_turns_come_in_the_order_of_arrival_and_locks_that_are_appended_wait_for_no_one() -> None:
+    called: list[tuple[str, int]] = []
+    locks: OwnLocks[str] = OwnLocks(lambda item, mark: called.append((item, mark)))
+    assert locks.enter("a", [1], [], [])
+    assert locks.enter("x", [], [], [2])
+    assert locks.enter("y", [], [], [2]), "append locks are never checked"
+    assert not locks.enter("b", [1], [], [])
+    assert not locks.enter("c", [], [1], [])
+    assert not locks.enter("d", [3], [], [1]), "it may not overtake who waits"
+    locks.settled("a", 7)
+    assert called == [("b", 7)]
+    assert locks.enter("b", [1], [], [])
+    locks.lost("b")
+    assert called == [("b", 7)], "it has its turn already"
+    assert locks.enter("b", [1], [], [])
+    locks.settled("b", 9)
+    assert called[1:] == [("c", 9)]
+    assert locks.enter("c", [], [1], [])
+    assert called[2:] == [("d", 9)], "a lock that is only read marks nothing"
+
+
+async def test_who_has_very_many_locks_is_sent_without_regard() -> None:
+    locks: OwnLocks[str] = OwnLocks(lambda item, mark: None)
+    assert locks.enter("a", [1], [], [])
+    assert locks.enter("b", range(MAX_LOCKS + 1), [], [])
+    assert not locks.enter("c", range(MAX_LOCKS), [], [])
+
+
+# ---- the client
+
+
+async def test_the_second_is_decided_when_the_first_is_committed_and_nothing_is_refused(
+    refused: list[object],
+) -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    first, second, third = Decisions(b"first"), Decisions(b"second"), Decisions(b"third")
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        for one in (first, second, third):
+            group.create_task(client.transact(0, one))
+        await until(lambda: log.partition(0).waiting == 1 and third.views)
+        assert client.has_pending_transactions()
+        log.partition(0).release()
+    assert in_the_log(log) == [b"first", b"second", b"third"]
+    assert (first.views, second.views[-1], third.views[-1]) == ([-1], 0, 1)
+    assert not refused
+
+
+async def test_other_locks_pass() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        for one in (Decisions(b"a"), Decisions(b"b"), Decisions(b"c", OTHER)):
+            group.create_task(client.transact(0, one))
+        await until(lambda: log.partition(0).waiting == 2)
+        log.partition(0).release()
+    assert in_the_log(log) == [b"a", b"c", b"b"]
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+async def test_one_that_ends_while_it_waits_holds_up_nobody(how: str) -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    gone = Decisions(b"gone")
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        group.create_task(client.transact(0, Decisions(b"first")))
+        await until(lambda: log.partition(0).waiting == 1)
+        if how == "deadline":
+            with pytest.raises(DeadlineExceededError):
+                await client.transact(0, gone, deadline_seconds=0.05)
+        else:
+            task = group.create_task(client.transact(0, gone))
+            await until(lambda: gone.views)
+            task.cancel()
+        group.create_task(client.transact(0, Decisions(b"last")))
+        log.partition(0).release()
+    assert in_the_log(log) == [b"first", b"last"]
+
+
+async def test_a_first_one_without_an_outcome_ends_and_the_next_is_sent() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        first = group.create_task(_unknown(client.transact(0, Decisions(b"first"), deadline_seconds=0.2)))
+        await until(lambda: log.partition(0).waiting == 1)
+        second = group.create_task(client.transact(0, Decisions(b"second")))
+        await first
+        assert not second.done()
+        log.partition(0).drop()
+    assert in_the_log(log) == [b"second"] or in_the_log(log) == [b"first", b"second"]
+
+
+async def _unknown(call: object) -> None:
+    with pytest.raises(OutcomeUnknownError):
+        await call  # type: ignore[misc]
+
+
+async def test_a_slow_decision_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_locks, "TURN_SECONDS", 0.05)
+    log, goes_on = InProcessLog(1), asyncio.Event()
+    log.partition(0).hold()
+    decided = 0
+
+    async def slow(builder: TransactionBuilder) -> None:
+        nonlocal decided
+        decided += 1
+        if decided == 2:
+            await goes_on.wait()
+        builder.set_transaction_data(b"slow", BYTES).set_write_locks([ACCOUNT])
+
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        group.create_task(client.transact(0, Decisions(b"first")))
+        group.create_task(client.transact(0, slow))
+        await until(lambda: decided == 1)
+        last = group.create_task(client.transact(0, Decisions(b"last")))
+        log.partition(0).release()
+        await last
+        goes_on.set()
+    assert in_the_log(log) == [b"first", b"last", b"slow"]
+
+
+async def test_a_close_ends_those_who_wait() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    ends: list[type[BaseException]] = []
+
+    async def ended(one: Decisions) -> None:
+        try:
+            await client.transact(0, one)
+        except WaltzClientError as error:
+            ends.append(type(error))
+
+    waiting = Decisions(b"second")
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        group.create_task(ended(Decisions(b"first")))
+        await until(lambda: log.partition(0).waiting == 1)
+        group.create_task(ended(waiting))
+        await until(lambda: waiting.views)
+        await client.close()
+    assert len(ends) == 2
+    assert OutcomeUnknownError in ends, "the first one may be in the log"
+
+
+async def test_a_callback_that_submits_under_the_same_lock_waits_for_nobody() -> None:
+    """The application applies nothing more while its callback is not over."""
+    log = InProcessLog(1)
+    ended: list[bytes] = []
+
+    class Context(TransactionContext):
+        def __init__(self, data: bytes, then: bytes = b"") -> None:
+            super().__init__()
+            self.data, self.then = data, then
+
+        def partition_id(self, num_partitions: int) -> int:
+            return 0
+
+        def execute(self, builder: TransactionBuilder) -> bool:
+            builder.set_transaction_data(self.data, BYTES).set_write_locks([ACCOUNT])
+            return True
+
+        async def on_completion(self, committed: bool) -> None:
+            if self.then:
+                await client.submit(Context(self.then))
+                await client.submit(Context(self.then))
+
+        def on_application(self) -> None:
+            ended.append(self.data)
+
+    async with log.client(Application()) as client:
+        await client.submit(Context(b"a", b"b"))
+        await client.submit(Context(b"c", b"d"))
+        await until(lambda: len(ended) == 6)
+    assert sorted(ended) == [b"a", b"b", b"b", b"c", b"d", b"d"]
+
+
+async def test_everybody_gets_there_when_all_want_one_lock(refused: list[object]) -> None:
+    log = InProcessLog(1)
+    done: Counter[int] = Counter()
+    stop = False
+
+    async def writer(number: int) -> None:
+        while not stop:
+            await client.transact(0, Decisions(b"%d" % number))
+            done[number] += 1
+
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(writer(number))
+        await until(lambda: sum(done.values()) >= 400)
+        stop = True
+    assert min(done.values()) >= 0.9 * max(done.values()), done
+    assert not refused
