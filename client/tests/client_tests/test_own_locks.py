@@ -214,6 +214,30 @@ async def test_one_that_ends_while_it_waits_holds_up_nobody(how: str) -> None:
     assert in_the_log(log) == [b"first", b"last"]
 
 
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+async def test_one_that_ends_before_there_is_room_to_send_it_leaves_its_locks(how: str) -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    gone = Decisions(b"gone")
+    async with log.client(Application(), {"client.maxConcurrentTransactions": 1}) as client:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.transact(0, Decisions(b"first", OTHER)))
+            await until(lambda: log.partition(0).waiting == 1)
+            task = group.create_task(_too_late(client.transact(0, gone, deadline_seconds=0.05)))
+            await until(lambda: gone.views)
+            if how == "cancelled":
+                task.cancel()
+            await asyncio.wait([task])
+            log.partition(0).release()
+        await client.transact(0, Decisions(b"last"), deadline_seconds=2.0)
+    assert in_the_log(log) == [b"first", b"last"]
+
+
+async def _too_late(call: object) -> None:
+    with pytest.raises(DeadlineExceededError):
+        await call  # type: ignore[misc]
+
+
 async def test_a_first_one_without_an_outcome_ends_and_the_next_is_sent() -> None:
     log = InProcessLog(1)
     log.partition(0).hold()

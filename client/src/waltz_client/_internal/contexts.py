@@ -134,6 +134,7 @@ class Submissions:
         try:
             await self._execute_and_send(submission)
         except (Exception, asyncio.CancelledError) as error:
+            self._withdraw(submission)  # also when its caller was cancelled: nothing was sent
             failure = reportable(error)
             await self._last(submission, lambda: context.on_exception(failure))
             raise failure from failure.__cause__
