@@ -334,6 +334,51 @@ async def test_a_callback_that_submits_under_the_same_lock_waits_for_nobody() ->
     assert sorted(ended) == [b"a", b"b", b"b", b"c", b"d", b"d"]
 
 
+class Moving(TransactionContext):
+    """Whose later attempts are for another partition."""
+
+    def __init__(self, first: int, then: int) -> None:
+        super().__init__()
+        self.first, self.then = first, then
+        self.asked = 0
+        self.end: object = None
+
+    def partition_id(self, num_partitions: int) -> int:
+        self.asked += 1
+        return self.first if self.asked == 1 else self.then
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_transaction_data(b"moving", BYTES).set_write_locks([ACCOUNT])
+        return True
+
+    def on_completion(self, committed: bool) -> None:
+        self.end = committed
+
+    def on_exception(self, error: BaseException) -> None:
+        self.end = error
+
+
+@pytest.mark.parametrize("why", ["own", "conflict"])
+async def test_one_that_moves_to_another_partition_waits_for_nothing_of_the_first_one(why: str) -> None:
+    log, moving = InProcessLog(2), Moving(0, 1)
+    for _ in range(5):
+        log.partition(0).commit(b"before")
+    settings = {"client.mountWait": 1000}
+    async with log.client(Application(), settings) as client, asyncio.TaskGroup() as group:
+        if why == "own":
+            log.partition(0).hold()
+            group.create_task(client.transact(0, Decisions(b"first")))
+            await until(lambda: log.partition(0).waiting == 1)
+        else:
+            log.partition(0).conflict_next()
+        await client.submit(moving)
+        log.partition(0).release()
+        await until(lambda: moving.end is not None)
+        assert moving.end is True
+        assert not client.has_pending_transactions()
+    assert [one.data for one in log.partition(1).transactions] == [b"moving"]
+
+
 async def test_everybody_gets_there_when_all_want_one_lock(refused: list[object]) -> None:
     log = InProcessLog(1)
     done: Counter[int] = Counter()

@@ -151,6 +151,7 @@ class Submissions:
         if submission.partition_id != partition_id:
             self._withdraw(submission)
             submission.partition_id = partition_id
+            submission.conflict, submission.after = None, -1  # ids of the one before
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 partition = partitions.use(partition_id)
