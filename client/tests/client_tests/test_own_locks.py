@@ -238,6 +238,24 @@ async def _too_late(call: object) -> None:
         await call  # type: ignore[misc]
 
 
+async def test_those_whose_deadline_has_passed_do_not_wait_on() -> None:
+    """However long the first one has no outcome."""
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        first = group.create_task(_unknown(client.transact(0, Decisions(b"first"), deadline_seconds=0.2)))
+        await until(lambda: log.partition(0).waiting == 1)
+        gone = [Decisions(b"gone") for _ in range(5)]
+        for one in gone:
+            group.create_task(_too_late(client.transact(0, one, deadline_seconds=0.1)))
+        await first
+        assert client.status().retrying == 0
+        log.partition(0).release()
+        await until(lambda: not client.has_pending_transactions())
+        assert [len(one.views) for one in gone] == [1] * 5
+    assert in_the_log(log) == [b"first"]
+
+
 async def test_a_first_one_without_an_outcome_ends_and_the_next_is_sent() -> None:
     log = InProcessLog(1)
     log.partition(0).hold()

@@ -112,16 +112,26 @@ class Submissions:
     async def submit(self, context: TransactionContext) -> None:
         """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and
         is raised."""
+        await self._attempt(self._submission(context))
+
+    def _submission(self, context: TransactionContext) -> Submission:
         settings = self._settings
         backoff = Backoff(
             settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._random
         )
-        await self._attempt(Submission(context, backoff))
+        return Submission(context, backoff)
 
     async def transact(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> Transacted[D]:
         """See `WaltzClient.transact`."""
         context = Transact(partition_id, decide, deadline_seconds)
-        return await context.result(self.submit(context), self._partitions.wait_applied)
+        submission = self._submission(context)
+        try:
+            return await context.result(self._attempt(submission), self._partitions.wait_applied)
+        finally:
+            locks = self._own_locks.get(partition_id)
+            if locks is not None and locks.give_up(submission):  # its turn may be far away
+                submission.ended = True
+                self._retrying -= 1
 
     # -- one attempt -----------------------------------------------------------------------------------------
 

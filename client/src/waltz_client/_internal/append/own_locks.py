@@ -106,6 +106,14 @@ class OwnLocks(Generic[T]):
             self._leave_lines(entry)
         self.settled(item)
 
+    def give_up(self, item: T) -> bool:
+        """Withdraw it if it waits for its turn; whether it did."""
+        entry = self._waiting.get(item)
+        if entry is None or entry.turn is not None:
+            return False
+        self.withdraw(item)
+        return True
+
     def dissolve(self) -> list[T]:
         """Who waits for its turn; nobody waits after it."""
         waiting = [item for item, entry in self._waiting.items() if entry.turn is None]
