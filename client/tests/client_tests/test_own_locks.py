@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -17,6 +18,7 @@ from waltz_client import (
     OutcomeUnknownError,
     TransactionBuilder,
     TransactionContext,
+    WaltzClient,
     WaltzClientError,
 )
 from waltz_client._internal.append import own_locks
@@ -350,6 +352,42 @@ async def test_a_callback_that_submits_under_the_same_lock_waits_for_nobody() ->
         await client.submit(Context(b"c", b"d"))
         await until(lambda: len(ended) == 6)
     assert sorted(ended) == [b"a", b"b", b"b", b"c", b"d", b"d"]
+
+
+async def test_contexts_beyond_the_window_hold_up_who_submits_them() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    done: list[bool] = []
+
+    class Context(Moving):
+        def on_completion(self, committed: bool) -> None:
+            done.append(committed)
+
+    async def submit_all(client: WaltzClient) -> None:
+        for _ in range(100):
+            await client.submit(Context(0, 0))
+
+    settings = {"client.maxConcurrentTransactions": 10}
+    async with log.client(Application(), settings) as client, asyncio.TaskGroup() as group:
+        group.create_task(submit_all(client))
+        await until(lambda: log.partition(0).waiting == 10)
+        assert client.status().retrying == 10
+        log.partition(0).release()
+        await until(lambda: len(done) == 100)
+        await until(lambda: not client.has_pending_transactions())
+    assert in_the_log(log) == [b"moving"] * 100
+
+
+async def test_those_that_take_no_part_do_not_hurry_after_conflicts() -> None:
+    """Nothing bounds how many attempts of them are on their way."""
+    log, one = InProcessLog(1), Decisions(b"one", *(LockId("account", i) for i in range(MAX_LOCKS + 1)))
+    log.partition(0).conflict_next(4)
+    settings = {"client.retryInitialBackoff": 200, "client.retryMaxBackoff": 200}
+    async with log.client(Application(), settings) as client:
+        started = time.monotonic()
+        await client.transact(0, one)
+    assert len(one.views) == 5
+    assert time.monotonic() - started > 0.3
 
 
 class Moving(TransactionContext):

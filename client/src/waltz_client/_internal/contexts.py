@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 CONFLICTS_AT_ONCE = 8
 CONFLICT_PAUSE_SECONDS = 0.01
 """A context that has lost a lock is tried again at once, so often, and then after this pause at most: one
-that waits for longer loses to those who do not."""
+that waits for longer loses to those who do not. One that was sent without regard to others of this client, of
+which any number may be on their way, is tried again at once only the first time."""
 ENDINGS_SECONDS = 5.0
 """How long a close waits for the last callbacks of contexts."""
 
@@ -187,7 +188,9 @@ class Submissions:
         locks = self._own_locks.get(partition_id)
         if locks is None:
             locks = self._own_locks[partition_id] = OwnLocks(self._has_its_turn)
-        if not locks.enter(submission, request.write_locks, request.read_locks, request.append_locks):
+        # who calls `transact` waits itself
+        most = None if isinstance(context, Transact) else self._settings.max_concurrent_transactions
+        if not locks.enter(submission, request.write_locks, request.read_locks, request.append_locks, most):
             submission.attempts -= 1
             submission.conflict = None
             self._retrying += 1
@@ -256,11 +259,13 @@ class Submissions:
             delay = submission.backoff.next_seconds()
             if conflicted:
                 # What it lost to has been received, and a server of ours keeps its turn for a moment.
-                locks.lost(submission)
                 submission.conflicts += 1
-                delay = (
-                    0.0 if submission.conflicts <= CONFLICTS_AT_ONCE else min(delay, CONFLICT_PAUSE_SECONDS)
-                )
+                if not locks.lost(submission):
+                    delay = 0.0 if submission.conflicts == 1 else delay
+                elif submission.conflicts <= CONFLICTS_AT_ONCE:
+                    delay = 0.0
+                else:
+                    delay = min(delay, CONFLICT_PAUSE_SECONDS)
             else:
                 locks.settled(submission)
             if delay:

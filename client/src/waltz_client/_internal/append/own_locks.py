@@ -55,9 +55,17 @@ class OwnLocks(Generic[T]):
         self._lines: dict[int, deque[_Entry[T]]] = {}
         self._mark = -1
 
-    def enter(self, item: T, write: Sequence[int], read: Sequence[int], append: Sequence[int]) -> bool:
+    def enter(
+        self,
+        item: T,
+        write: Sequence[int],
+        read: Sequence[int],
+        append: Sequence[int],
+        most: int | None = None,
+    ) -> bool:
         """Whether it may be sent now, under these locks; it is here until it is `settled`, `lost` or
-        `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes."""
+        `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes. Where `most` wait
+        already, a newcomer is sent without regard to others."""
         before = self._waiting.get(item)
         entry = _Entry(item, write, read, append)
         if not entry.locks or len(entry.locks) > MAX_LOCKS:
@@ -69,6 +77,8 @@ class OwnLocks(Generic[T]):
             self._sent[item] = entry
             for lock in entry.marks:
                 self._marked[lock] = self._marked.get(lock, 0) + 1
+        elif before is None and most is not None and len(self._waiting) >= most:
+            return True
         else:
             self._waiting[item] = entry
             for lock in entry.locks:
@@ -89,8 +99,9 @@ class OwnLocks(Generic[T]):
                 del self._marked[lock]
         self._next(entry.marks)
 
-    def lost(self, item: T) -> None:
-        """It was refused for a transaction of somebody else, and is decided again at once: its turn stays."""
+    def lost(self, item: T) -> bool:
+        """It was refused for a transaction of somebody else, and is decided again at once: its turn stays.
+        False when it was sent without regard to others."""
         entry = self._sent.get(item)
         if entry is not None:
             self._waiting[item] = entry
@@ -98,6 +109,7 @@ class OwnLocks(Generic[T]):
                 self._lines.setdefault(lock, deque()).appendleft(entry)
             self._give_turn(entry)
         self.settled(item)
+        return entry is not None
 
     def withdraw(self, item: T) -> None:
         """It comes to its end; harmless when it is not here."""
