@@ -391,6 +391,33 @@ async def test_what_was_not_read_for_an_error_is_read_by_the_next_call(new: Worl
         assert await fresh.read() == await view.read(), path
 
 
+async def test_what_is_read_again_gets_no_second_watch(new: World) -> None:
+    """ZooKeeper forgets a watch when it fires: of a cluster at rest never."""
+    view = WatchedView(new.store, ROOT)
+
+    def watches() -> dict[tuple[str, str], int]:
+        return {where: len(found) for where, found in new.zookeeper._watches.items()}
+
+    first = await view.read()
+    before = watches()
+    assert before
+    for _ in range(3):
+        view.doubt_everything()
+        again = await view.read()
+        assert again is not first
+        assert again == first
+    assert watches() == before
+    for number in (1, 2):
+        await new.write(1, metadata(new, SESSION.session_id + number))
+        await asyncio.sleep(0.01)
+        found = (await view.read()).metadata[PartitionId(1)]
+        assert isinstance(found, PartitionMetadata)
+        assert found.session_id == SESSION.session_id + number
+    view.doubt_everything()
+    assert await view.read() == await read_view(new.writer, ROOT)
+    assert watches() == before
+
+
 class Overtaken:
     """A store in which the znode `path` is written when its first answer is on its way."""
 
