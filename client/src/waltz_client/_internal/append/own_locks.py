@@ -7,7 +7,8 @@ and is decided again then. Each lock has a line in the order of arrival, so ever
 transactions under other locks pass.
 
 Nothing but work depends on these lines: the server checks every lock as ever. Who has the turn and does not
-come within `TURN_SECONDS`, because its decision takes that long, is passed by.
+come within `TURN_SECONDS`, because its decision takes that long, is passed by: when it comes it is sent if
+nobody is on the way under its locks, whoever waits.
 
 Everybody joins the lines of all its locks at once, and whoever is put in front of others has its turn
 already, so nobody waits in a circle.
@@ -53,6 +54,7 @@ class OwnLocks(Generic[T]):
         self._marked: dict[int, int] = {}  # lock -> by how many of those that were sent
         self._waiting: dict[T, _Entry[T]] = {}
         self._lines: dict[int, deque[_Entry[T]]] = {}
+        self._passed_by: set[T] = set()  # and have not come yet
         self._mark = -1
 
     def enter(
@@ -66,14 +68,15 @@ class OwnLocks(Generic[T]):
         """Whether it may be sent now, under these locks; it is here until it is `settled`, `lost` or
         `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes. Where `most` wait
         already, a newcomer is sent without regard to others."""
-        before = self._waiting.get(item)
+        before, late = self._waiting.get(item), item in self._passed_by
+        self._passed_by.discard(item)
         entry = _Entry(item, write, read, append)
         if not entry.locks or len(entry.locks) > MAX_LOCKS:
             self.withdraw(item)
             return True
         free = self._marked.keys().isdisjoint(entry.checked)
         turn = before is not None and before.turn is not None and set(entry.locks).issubset(before.locks)
-        if free and (turn or self._lines.keys().isdisjoint(entry.locks)):
+        if free and (turn or late or self._lines.keys().isdisjoint(entry.locks)):
             self._sent[item] = entry
             for lock in entry.marks:
                 self._marked[lock] = self._marked.get(lock, 0) + 1
@@ -113,6 +116,7 @@ class OwnLocks(Generic[T]):
 
     def withdraw(self, item: T) -> None:
         """It comes to its end; harmless when it is not here."""
+        self._passed_by.discard(item)
         entry = self._waiting.pop(item, None)
         if entry is not None:
             self._leave_lines(entry)
@@ -171,4 +175,5 @@ class OwnLocks(Generic[T]):
     def _pass_by(self, entry: _Entry[T]) -> None:
         """It has not come."""
         if self._waiting.get(entry.item) is entry:
+            self._passed_by.add(entry.item)
             self._leave_lines(entry)
