@@ -17,6 +17,7 @@ from admin_tests.test_processes import ROOT, SESSION, records, register
 from waltz_admin import assignments, nodes, observed_node, seeding
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import AdminError
+from waltz_admin.kept_connections import KeptConnections
 from waltz_admin.observed_node import RECORD_SECONDS, ObservedNode
 from waltz_admin.observer import ClusterObserver
 from waltz_admin.status import read_status
@@ -449,3 +450,19 @@ async def test_a_change_while_its_part_is_read_counts(new: World, part: str) -> 
     first, second = await view.read(), await view.read()
     assert first != second
     assert second == await read_view(new.writer, ROOT)
+
+
+async def test_of_two_users_at_a_time_one_connection_is_left() -> None:
+    """Two registrations may name one address, while the older one's session has not ended."""
+    server = FakeServer()
+    async with server.running():
+        kept = KeptConnections(TlsSettings(enabled=False), 5.0)
+        async with kept.to(server.endpoint) as first, kept.to(server.endpoint) as second:
+            assert first is not second
+        async with asyncio.timeout(5):
+            while not (first.closed or second.closed):
+                await asyncio.sleep(0)
+        async with kept.to(server.endpoint) as third:
+            assert not third.closed
+        await kept.close()
+        assert all(one.closed for one in (first, second, third))
