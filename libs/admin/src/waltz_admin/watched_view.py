@@ -104,8 +104,8 @@ class WatchedView:
             everything = (PartitionId(p) for p in range(num_partitions))
             self._stale.update(p for p in everything if found.get(p) is None)
         stale = sorted(self._stale)
-        self._stale.difference_update(stale)  # before they are read: a watch that fires meanwhile counts
         unwatched = set(stale) - self._watched
+        self._stale.difference_update(stale)  # before they are read: a watch that fires meanwhile counts
         try:
             await self._metadata.read(stale, self._watch)
         except BaseException:
