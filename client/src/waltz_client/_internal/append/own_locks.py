@@ -56,6 +56,7 @@ class OwnLocks(Generic[T]):
         self._lines: dict[int, deque[_Entry[T]]] = {}
         self._passed_by: set[T] = set()  # and have not come yet
         self._mark = -1
+        self._dissolved = False
 
     def enter(
         self,
@@ -71,7 +72,7 @@ class OwnLocks(Generic[T]):
         before, late = self._waiting.get(item), item in self._passed_by
         self._passed_by.discard(item)
         entry = _Entry(item, write, read, append)
-        if not entry.locks or len(entry.locks) > MAX_LOCKS:
+        if self._dissolved or not entry.locks or len(entry.locks) > MAX_LOCKS:
             self.withdraw(item)
             return True
         free = self._marked.keys().isdisjoint(entry.checked)
@@ -131,7 +132,8 @@ class OwnLocks(Generic[T]):
         return True
 
     def dissolve(self) -> list[T]:
-        """Who waits for its turn; nobody waits after it."""
+        """Who waits for its turn; nobody waits after it, also who is decided meanwhile."""
+        self._dissolved = True
         waiting = [item for item, entry in self._waiting.items() if entry.turn is None]
         for entry in self._waiting.values():
             if entry.turn is not None:
