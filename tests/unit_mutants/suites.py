@@ -241,6 +241,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_small_parts.py",
     ),
     "waltz_client/_internal/stream/session.py": (f"{_CLIENT}/test_append_answers.py",),
+    "waltz_client/_internal/append/own_locks.py": (f"{_CLIENT}/test_own_locks.py",),
+    "waltz_client/_internal/contexts.py": (
+        f"{_CLIENT}/test_own_locks.py",
+        f"{_CLIENT}/test_transact.py",
+        f"{_CLIENT}/test_contract.py",
+    ),
     "waltz_client/_internal/append/window.py": (
         f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
