@@ -1,5 +1,5 @@
-"""Fan-out figures: what one more reader of the same tail costs the server, what open feeds cost it when nothing
-happens, and one writer that appends a hundred at a time."""
+"""Fan-out figures: what one more reader of the same tail costs the server, what open feeds cost it while
+nothing happens, and one writer that appends a hundred at a time."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ async def _tail(cluster: BenchCluster, group: str) -> list[Figure]:
 
 def _of_each(alone: dict[str, Any], seen: dict[str, Any]) -> float:
     """Microseconds per delivered transaction, without what as many appends cost when nobody reads."""
-    without = alone["cpu_seconds"]["server"] / max(1, alone["appended"])
-    more = seen["cpu_seconds"]["server"] - without * seen["appended"]
-    return 1e6 * float(more) / max(1, seen["delivered"])
+    without = float(alone["cpu_seconds"]["server"]) / max(1, int(alone["appended"]))
+    more = float(seen["cpu_seconds"]["server"]) - without * int(seen["appended"])
+    return 1e6 * more / max(1, seen["delivered"])
 
 
 async def _many(cluster: BenchCluster, group: str) -> Figure:

@@ -41,9 +41,9 @@ class Counted:
         self.stopped = False
 
 
-async def follow(client: WaltzClient, partitions: range, seen: Counted) -> None:
+async def follow(client: WaltzClient, partitions: range, seen: Counted, after: int | None) -> None:
     """One follower."""
-    async with client.feed(partitions, after=None) as feed:
+    async with client.feed(partitions, after=after) as feed:
         async for batch in feed.batches():
             seen.delivered += len(batch)
 
@@ -82,7 +82,7 @@ async def tail(options: argparse.Namespace) -> dict[str, object]:
         ]
         await mount_all(clients[0], options.partitions)
         async with asyncio.TaskGroup() as group:
-            followers = [group.create_task(follow(one, partitions, seen)) for one in clients[1:]]
+            followers = [group.create_task(follow(one, partitions, seen, None)) for one in clients[1:]]
             data = os.urandom(options.payload)
             writing = group.create_task(write_paced(clients[0], partitions, options.rate, data, seen))
             await asyncio.sleep(WARM_UP_SECONDS)
@@ -108,7 +108,7 @@ async def idle(options: argparse.Namespace) -> None:
         ]
         async with asyncio.TaskGroup() as group:
             partitions = range(options.partitions)
-            followers = [group.create_task(follow(one, partitions, seen)) for one in clients]
+            followers = [group.create_task(follow(one, partitions, seen, -1)) for one in clients]
             async with asyncio.timeout(MOUNT_SECONDS):
                 await clients[0].append_many([Append(one, b"here") for one in partitions])
                 while seen.delivered < options.partitions * options.clients:  # each feed is open
