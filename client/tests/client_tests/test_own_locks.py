@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -17,6 +18,7 @@ from waltz_client import (
     OutcomeUnknownError,
     TransactionBuilder,
     TransactionContext,
+    WaltzClient,
     WaltzClientError,
 )
 from waltz_client._internal.append import own_locks
@@ -80,7 +82,9 @@ class Model:
         self.sent[item] = self.wants[item]
 
     def step(self, item: int) -> None:
-        match self.rng.choice(("new", "new", "turn", "turn", "settled", "settled", "lost", "withdraw")):
+        match self.rng.choice(
+            ("new", "new", "turn", "turn", "settled", "settled", "lost", "withdraw", "late")
+        ):
             case "new":
                 self.wants[item] = self.some(), self.some(), self.some()
                 self.enter(item)
@@ -93,6 +97,9 @@ class Model:
                 del self.sent[loser]
                 self.locks.lost(loser)
                 self.take_turn(loser)
+            case "late" if self.called:
+                self.locks._pass_by(self.locks._waiting[self.called[0]])
+                self.take_turn(self.called.pop(0))
             case "withdraw" if self.wants:
                 gone = self.rng.choice(list(self.wants))
                 self.locks.withdraw(gone)
@@ -123,6 +130,7 @@ class Model:
         assert not self.locks._lines
         assert not self.locks._marked
         assert not self.locks._waiting
+        assert not self.locks._passed_by
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -132,7 +140,7 @@ async def test_no_two_are_on_their_way_and_everybody_s_turn_comes(seed: int) -> 
         model.step(item)
     model.run_out()
     assert model.ended["waited"] > 10
-    assert model.ended["settled"] > 30
+    assert model.ended["settled"] > 20
 
 
 async def test_turns_come_in_the_order_of_arrival_and_locks_that_are_appended_wait_for_no_one() -> None:
@@ -232,6 +240,48 @@ async def test_one_that_ends_while_it_waits_holds_up_nobody(how: str) -> None:
     assert in_the_log(log) == [b"first", b"last"]
 
 
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+async def test_one_that_ends_before_there_is_room_to_send_it_leaves_its_locks(how: str) -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    gone = Decisions(b"gone")
+    async with log.client(Application(), {"client.maxConcurrentTransactions": 1}) as client:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.transact(0, Decisions(b"first", OTHER)))
+            await until(lambda: log.partition(0).waiting == 1)
+            task = group.create_task(_too_late(client.transact(0, gone, deadline_seconds=0.05)))
+            await until(lambda: gone.views)
+            if how == "cancelled":
+                task.cancel()
+            await asyncio.wait([task])
+            log.partition(0).release()
+        await client.transact(0, Decisions(b"last"), deadline_seconds=2.0)
+    assert in_the_log(log) == [b"first", b"last"]
+
+
+async def _too_late(call: object) -> None:
+    with pytest.raises(DeadlineExceededError):
+        await call  # type: ignore[misc]
+
+
+async def test_those_whose_deadline_has_passed_do_not_wait_on() -> None:
+    """However long the first one has no outcome."""
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        first = group.create_task(_unknown(client.transact(0, Decisions(b"first"), deadline_seconds=0.2)))
+        await until(lambda: log.partition(0).waiting == 1)
+        gone = [Decisions(b"gone") for _ in range(5)]
+        for one in gone:
+            group.create_task(_too_late(client.transact(0, one, deadline_seconds=0.1)))
+        await first
+        assert client.status().retrying == 0
+        log.partition(0).release()
+        await until(lambda: not client.has_pending_transactions())
+        assert [len(one.views) for one in gone] == [1] * 5
+    assert in_the_log(log) == [b"first"]
+
+
 async def test_a_first_one_without_an_outcome_ends_and_the_next_is_sent() -> None:
     log = InProcessLog(1)
     log.partition(0).hold()
@@ -272,6 +322,21 @@ async def test_a_slow_decision_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> 
         await last
         goes_on.set()
     assert in_the_log(log) == [b"first", b"last", b"slow"]
+
+
+async def test_they_get_there_when_every_decision_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is passed by in its turn, and must not go back to the end of its lines for that."""
+    monkeypatch.setattr(own_locks, "TURN_SECONDS", 0.02)
+    log = InProcessLog(1)
+
+    async def slow(builder: TransactionBuilder) -> None:
+        await asyncio.sleep(0.05)
+        builder.set_transaction_data(b"slow", BYTES).set_write_locks([ACCOUNT])
+
+    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(client.transact(0, slow, deadline_seconds=10.0))
+    assert in_the_log(log) == [b"slow"] * 8
 
 
 async def test_a_close_ends_those_who_wait() -> None:
@@ -330,6 +395,87 @@ async def test_a_callback_that_submits_under_the_same_lock_waits_for_nobody() ->
         await client.submit(Context(b"c", b"d"))
         await until(lambda: len(ended) == 6)
     assert sorted(ended) == [b"a", b"b", b"b", b"c", b"d", b"d"]
+
+
+async def test_contexts_beyond_the_window_hold_up_who_submits_them() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    done: list[bool] = []
+
+    class Context(Moving):
+        def on_completion(self, committed: bool) -> None:
+            done.append(committed)
+
+    async def submit_all(client: WaltzClient) -> None:
+        for _ in range(100):
+            await client.submit(Context(0, 0))
+
+    settings = {"client.maxConcurrentTransactions": 10}
+    async with log.client(Application(), settings) as client, asyncio.TaskGroup() as group:
+        group.create_task(submit_all(client))
+        await until(lambda: log.partition(0).waiting == 10)
+        assert client.status().retrying == 10
+        log.partition(0).release()
+        await until(lambda: len(done) == 100)
+        await until(lambda: not client.has_pending_transactions())
+    assert in_the_log(log) == [b"moving"] * 100
+
+
+async def test_those_that_take_no_part_do_not_hurry_after_conflicts() -> None:
+    """Nothing bounds how many attempts of them are on their way."""
+    log, one = InProcessLog(1), Decisions(b"one", *(LockId("account", i) for i in range(MAX_LOCKS + 1)))
+    log.partition(0).conflict_next(4)
+    settings = {"client.retryInitialBackoff": 200, "client.retryMaxBackoff": 200}
+    async with log.client(Application(), settings) as client:
+        started = time.monotonic()
+        await client.transact(0, one)
+    assert len(one.views) == 5
+    assert time.monotonic() - started > 0.3
+
+
+class Moving(TransactionContext):
+    """Whose later attempts are for another partition."""
+
+    def __init__(self, first: int, then: int) -> None:
+        super().__init__()
+        self.first, self.then = first, then
+        self.asked = 0
+        self.end: object = None
+
+    def partition_id(self, num_partitions: int) -> int:
+        self.asked += 1
+        return self.first if self.asked == 1 else self.then
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_transaction_data(b"moving", BYTES).set_write_locks([ACCOUNT])
+        return True
+
+    def on_completion(self, committed: bool) -> None:
+        self.end = committed
+
+    def on_exception(self, error: BaseException) -> None:
+        self.end = error
+
+
+@pytest.mark.parametrize("why", ["own", "conflict"])
+async def test_one_that_moves_to_another_partition_waits_for_nothing_of_the_first_one(why: str) -> None:
+    log, moving = InProcessLog(2), Moving(0, 1)
+    for _ in range(5):
+        log.partition(0).commit(b"before")
+    settings = {"client.mountWait": 1000}
+    async with log.client(Application(), settings) as client, asyncio.TaskGroup() as group:
+        if why == "own":
+            log.partition(0).hold()
+            group.create_task(client.transact(0, Decisions(b"first")))
+            await until(lambda: log.partition(0).waiting == 1)
+        else:
+            log.partition(0).conflict_next()
+        await client.submit(moving)
+        log.partition(0).release()
+        await until(lambda: moving.end is not None)
+        assert moving.end is True
+        assert not client.has_pending_transactions()
+    assert [one.data for one in log.partition(1).transactions] == [b"moving"]
 
 
 async def test_everybody_gets_there_when_all_want_one_lock(refused: list[object]) -> None:

@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 CONFLICTS_AT_ONCE = 8
 CONFLICT_PAUSE_SECONDS = 0.01
 """A context that has lost a lock is tried again at once, so often, and then after this pause at most: one
-that waits for longer loses to those who do not."""
+that waits for longer loses to those who do not. One that was sent without regard to others of this client, of
+which any number may be on their way, is tried again at once only the first time."""
 ENDINGS_SECONDS = 5.0
 """How long a close waits for the last callbacks of contexts."""
 
@@ -112,16 +113,26 @@ class Submissions:
     async def submit(self, context: TransactionContext) -> None:
         """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and
         is raised."""
+        await self._attempt(self._submission(context))
+
+    def _submission(self, context: TransactionContext) -> Submission:
         settings = self._settings
         backoff = Backoff(
             settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._random
         )
-        await self._attempt(Submission(context, backoff))
+        return Submission(context, backoff)
 
     async def transact(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> Transacted[D]:
         """See `WaltzClient.transact`."""
         context = Transact(partition_id, decide, deadline_seconds)
-        return await context.result(self.submit(context), self._partitions.wait_applied)
+        submission = self._submission(context)
+        try:
+            return await context.result(self._attempt(submission), self._partitions.wait_applied)
+        finally:
+            locks = self._own_locks.get(partition_id)
+            if locks is not None and locks.give_up(submission):  # its turn may be far away
+                submission.ended = True
+                self._retrying -= 1
 
     # -- one attempt -----------------------------------------------------------------------------------------
 
@@ -134,6 +145,7 @@ class Submissions:
         try:
             await self._execute_and_send(submission)
         except (Exception, asyncio.CancelledError) as error:
+            self._withdraw(submission)  # also when its caller was cancelled: nothing was sent
             failure = reportable(error)
             await self._last(submission, lambda: context.on_exception(failure))
             raise failure from failure.__cause__
@@ -150,6 +162,7 @@ class Submissions:
         if submission.partition_id != partition_id:
             self._withdraw(submission)
             submission.partition_id = partition_id
+            submission.conflict, submission.after = None, -1  # ids of the one before
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 partition = partitions.use(partition_id)
@@ -175,7 +188,9 @@ class Submissions:
         locks = self._own_locks.get(partition_id)
         if locks is None:
             locks = self._own_locks[partition_id] = OwnLocks(self._has_its_turn)
-        if not locks.enter(submission, request.write_locks, request.read_locks, request.append_locks):
+        # who calls `transact` waits itself
+        most = None if isinstance(context, Transact) else self._settings.max_concurrent_transactions
+        if not locks.enter(submission, request.write_locks, request.read_locks, request.append_locks, most):
             submission.attempts -= 1
             submission.conflict = None
             self._retrying += 1
@@ -244,11 +259,13 @@ class Submissions:
             delay = submission.backoff.next_seconds()
             if conflicted:
                 # What it lost to has been received, and a server of ours keeps its turn for a moment.
-                locks.lost(submission)
                 submission.conflicts += 1
-                delay = (
-                    0.0 if submission.conflicts <= CONFLICTS_AT_ONCE else min(delay, CONFLICT_PAUSE_SECONDS)
-                )
+                if not locks.lost(submission):
+                    delay = 0.0 if submission.conflicts == 1 else delay
+                elif submission.conflicts <= CONFLICTS_AT_ONCE:
+                    delay = 0.0
+                else:
+                    delay = min(delay, CONFLICT_PAUSE_SECONDS)
             else:
                 locks.settled(submission)
             if delay:

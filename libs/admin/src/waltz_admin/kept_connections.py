@@ -22,7 +22,8 @@ class KeptConnections:
 
     @asynccontextmanager
     async def to(self, endpoint: Endpoint) -> AsyncIterator[ServerAdminConnection]:
-        """The connection to this server, opened if there is none; UnreachableError. One user at a time."""
+        """The connection to this server, opened if there is none; UnreachableError. A second user
+        at the same time has one of its own, of which the one that is given back last is kept."""
         connection = self._open.pop(endpoint, None)
         if connection is None or connection.closed:
             connection = ServerAdminConnection(endpoint, self._tls, timeout_seconds=self._timeout_seconds)
@@ -32,6 +33,9 @@ class KeptConnections:
         except BaseException:
             connection.end()
             raise
+        other = self._open.get(endpoint)
+        if other is not None:
+            other.end()
         self._open[endpoint] = connection
 
     def keep(self, endpoints: set[Endpoint]) -> None:

@@ -62,6 +62,7 @@ class WatchedView:
         self._maps = _Part[NodeMaps]()
         self._names = _Part[frozenset[str]]()
         self._stale: set[PartitionId] = set()
+        self._watched: set[PartitionId] = set()  # whose metadata have a watch
         self._metadata = MetadataReads(store, root)
         self._view: ClusterView | None = None
         self._params_reads = WatchingReads(store, self._params.changed)
@@ -72,6 +73,13 @@ class WatchedView:
     def doubt(self, partitions: Iterable[int]) -> None:
         """Read the metadata of these again with the next view."""
         self._stale.update(PartitionId(p) for p in partitions)
+
+    def doubt_everything(self) -> None:
+        """Read everything again with the next view. A watch cannot be taken back, so whoever wants to begin
+        anew on the same session does it so: what has a watch gets no second one."""
+        for part in (self._params, self._snapshot, self._maps, self._names):
+            part.changed()
+        self._stale.update(self._metadata.found)
 
     async def read(self) -> ClusterView:
         """The view now: the same object while nothing has changed. Errors of `read_view`; after one, what
@@ -97,11 +105,22 @@ class WatchedView:
             self._stale.update(p for p in everything if found.get(p) is None)
         stale = sorted(self._stale)
         self._stale.difference_update(stale)  # before they are read: a watch that fires meanwhile counts
+        unwatched = set(stale) - self._watched
         try:
             await self._metadata.read(stale, self._watch)
         except BaseException:
             self._stale.update(stale)
+            self._watched -= unwatched
             raise
+        self._watched.difference_update(p for p in stale if self._metadata.found[p] is None)
 
-    def _watch(self, partition_id: PartitionId) -> Watch:
-        return lambda: self._stale.add(partition_id)
+    def _watch(self, partition_id: PartitionId) -> Watch | None:
+        if partition_id in self._watched:
+            return None
+        self._watched.add(partition_id)
+
+        def fired() -> None:
+            self._watched.discard(partition_id)
+            self._stale.add(partition_id)
+
+        return fired

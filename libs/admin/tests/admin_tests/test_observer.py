@@ -17,6 +17,7 @@ from admin_tests.test_processes import ROOT, SESSION, records, register
 from waltz_admin import assignments, nodes, observed_node, seeding
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import AdminError
+from waltz_admin.kept_connections import KeptConnections
 from waltz_admin.observed_node import RECORD_SECONDS, ObservedNode
 from waltz_admin.observer import ClusterObserver
 from waltz_admin.status import read_status
@@ -391,6 +392,33 @@ async def test_what_was_not_read_for_an_error_is_read_by_the_next_call(new: Worl
         assert await fresh.read() == await view.read(), path
 
 
+async def test_what_is_read_again_gets_no_second_watch(new: World) -> None:
+    """ZooKeeper forgets a watch when it fires: of a cluster at rest never."""
+    view = WatchedView(new.store, ROOT)
+
+    def watches() -> dict[tuple[str, str], int]:
+        return {where: len(found) for where, found in new.zookeeper._watches.items()}
+
+    first = await view.read()
+    before = watches()
+    assert before
+    for _ in range(3):
+        view.doubt_everything()
+        again = await view.read()
+        assert again is not first
+        assert again == first
+    assert watches() == before
+    for number in (1, 2):
+        await new.write(1, metadata(new, SESSION.session_id + number))
+        await asyncio.sleep(0.01)
+        found = (await view.read()).metadata[PartitionId(1)]
+        assert isinstance(found, PartitionMetadata)
+        assert found.session_id == SESSION.session_id + number
+    view.doubt_everything()
+    assert await view.read() == await read_view(new.writer, ROOT)
+    assert watches() == before
+
+
 class Overtaken:
     """A store in which the znode `path` is written when its first answer is on its way."""
 
@@ -422,3 +450,19 @@ async def test_a_change_while_its_part_is_read_counts(new: World, part: str) -> 
     first, second = await view.read(), await view.read()
     assert first != second
     assert second == await read_view(new.writer, ROOT)
+
+
+async def test_of_two_users_at_a_time_one_connection_is_left() -> None:
+    """Two registrations may name one address, while the older one's session has not ended."""
+    server = FakeServer()
+    async with server.running():
+        kept = KeptConnections(TlsSettings(enabled=False), 5.0)
+        async with kept.to(server.endpoint) as first, kept.to(server.endpoint) as second:
+            assert first is not second
+        async with asyncio.timeout(5):
+            while not (first.closed or second.closed):
+                await asyncio.sleep(0)
+        async with kept.to(server.endpoint) as third:
+            assert not third.closed
+        await kept.close()
+        assert all(one.closed for one in (first, second, third))

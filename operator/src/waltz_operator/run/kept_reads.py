@@ -68,29 +68,50 @@ _NO_VIEW = (ClusterNotFoundError, ClusterMismatchError, AdminError, Serializatio
 """What a view cannot be made of; `probe` says what is there instead."""
 
 
-class KeptReads:
-    """Of one cluster. Owner of its connections; the store is the caller's. Not for two passes at a time."""
+class WatchedTree:
+    """Of one cluster, and kept as long as that: a watch cannot be taken back, so one view for each look would
+    leave its watches, and itself, to the session for as long as nothing changes. The store is the
+    caller's."""
 
-    def __init__(self, tls: TlsSettings, seconds: float, clock: Callable[[], float]) -> None:
-        """`seconds`: for one answer of a server. `clock`: seconds."""
-        self._servers = KeptConnections(tls, seconds)
-        self._clock = clock
-        self._nodes: dict[tuple[Endpoint, StoreParams], ObservedNode] = {}
-        self._watched: tuple[ZooKeeperStore, WatchedView] | None = None
+    def __init__(self) -> None:
+        self._watched: tuple[ZooKeeperStore, str, WatchedView] | None = None
         self._tree: tuple[ClusterView, TreeView | NoTree | BrokenTree] | None = None
-        self.tls = tls
 
-    async def tree(self, store: ZooKeeperStore, root: str) -> TreeView | NoTree | BrokenTree:
+    def doubt_everything(self) -> None:
+        """A new look begins: nothing is taken from the one before."""
+        if self._watched is not None:
+            self._watched[2].doubt_everything()
+
+    async def read(self, store: ZooKeeperStore, root: str) -> TreeView | NoTree | BrokenTree:
         """The same object while nothing has changed."""
-        if self._watched is None or self._watched[0] is not store:
-            self._watched, self._tree = (store, WatchedView(store, root)), None
+        if self._watched is None or self._watched[0] is not store or self._watched[1] != root:
+            self._watched, self._tree = (store, root, WatchedView(store, root)), None
         try:
-            view = await self._watched[1].read()
+            view = await self._watched[2].read()
         except _NO_VIEW:
             return tree_view(await probe(store, root))
         if self._tree is None or self._tree[0] is not view:
             self._tree = view, tree_view(view)
         return self._tree[1]
+
+
+class KeptReads:
+    """Of one cluster. Owner of its connections. Not for two passes at a time."""
+
+    def __init__(
+        self, tls: TlsSettings, seconds: float, clock: Callable[[], float], watched: WatchedTree
+    ) -> None:
+        """`seconds`: for one answer of a server. `clock`: seconds. Of `watched` everything is read anew."""
+        self._servers = KeptConnections(tls, seconds)
+        self._clock = clock
+        self._nodes: dict[tuple[Endpoint, StoreParams], ObservedNode] = {}
+        self._watched = watched
+        self.tls = tls
+        watched.doubt_everything()
+
+    async def tree(self, store: ZooKeeperStore, root: str) -> TreeView | NoTree | BrokenTree:
+        """The same object while nothing has changed."""
+        return await self._watched.read(store, root)
 
     async def node(self, endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
         known = self._nodes.get((endpoint, params))

@@ -48,7 +48,7 @@ from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
 from waltz_operator.run.installations import Installations
-from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads
+from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads, WatchedTree
 from waltz_operator.run.observe_processes import Limits, Processes
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
 from waltz_operator.run.retained_looks import KubernetesLook
@@ -164,6 +164,7 @@ class Observer:
         self._processes = Processes(wall_clock, self._limits)
         self._fresh = FreshReads()
         self._kept: dict[tuple[str, str], tuple[KubernetesLook, KeptReads]] = {}
+        self._watched: dict[tuple[str, str], WatchedTree] = {}
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
@@ -176,6 +177,7 @@ class Observer:
         Other errors of the API server about the object itself pass; every further error is in the snapshot.
         """
         at = self._wall_clock()
+        self._drop_kept((namespace, name))  # of the look that this one replaces
         body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
@@ -228,7 +230,8 @@ class Observer:
         self._drop_kept(key)
         if access.tls is None:
             return self._fresh
-        kept = KeptReads(access.tls, self._limits.process_seconds, self._wall_clock)
+        watched = self._watched.setdefault(key, WatchedTree())
+        kept = KeptReads(access.tls, self._limits.process_seconds, self._wall_clock, watched)
         self._kept[key] = look, kept
         return kept
 
@@ -354,6 +357,7 @@ class Observer:
     def forget(self, key: tuple[str, str]) -> None:
         """The cluster has gone."""
         self._exports_failed.pop(key, None)
+        self._watched.pop(key, None)
         self._drop_kept(key)
 
     async def close(self) -> None:

@@ -37,8 +37,9 @@ class Kept:
     made: list[Kept]
     shown = "own"
 
-    def __init__(self, tls: object, *_: object) -> None:
+    def __init__(self, tls: object, *parts: object) -> None:
         self.tls = tls
+        self.watched = parts[-1] if parts else None
         self.ended = 0
         Kept.made.append(self)
 
@@ -96,6 +97,24 @@ async def test_they_are_used_as_long_as_the_look_is(kept: list[Kept]) -> None:
         assert [one.ended for one in kept[1:]] == [1, 1]
         await found.observe_again(look)
     assert [one.ended for one in kept[1:]] == [1, 1, 1]
+
+
+async def test_watches_outlive_the_look_and_connections_do_not() -> None:
+    """Watches cannot be taken back. A look that is not retained, say of a cluster that somebody else has
+    taken over, keeps no connection."""
+    async with observer(waltz_cluster()) as found:
+        for _ in range(2):
+            look = (await found.observe("demo", "ledger")).look
+            assert look is not None
+            await found.observe_again(look)
+        kept = [one for one in Kept.made if one.watched is not None]
+        assert len(kept) == 2
+        assert kept[0].watched is kept[1].watched
+        assert [one.ended for one in kept] == [1, 0]
+        await found.observe("demo", "ledger")
+        assert [one.ended for one in kept] == [1, 1]
+        found.forget(("demo", "ledger"))
+        assert not found._watched
 
 
 async def test_who_uses_another_certificate_than_the_secret_has_is_asked_over_a_new_connection(

@@ -7,7 +7,8 @@ and is decided again then. Each lock has a line in the order of arrival, so ever
 transactions under other locks pass.
 
 Nothing but work depends on these lines: the server checks every lock as ever. Who has the turn and does not
-come within `TURN_SECONDS`, because its decision takes that long, is passed by.
+come within `TURN_SECONDS`, because its decision takes that long, is passed by: when it comes it is sent if
+nobody is on the way under its locks, whoever waits.
 
 Everybody joins the lines of all its locks at once, and whoever is put in front of others has its turn
 already, so nobody waits in a circle.
@@ -53,22 +54,34 @@ class OwnLocks(Generic[T]):
         self._marked: dict[int, int] = {}  # lock -> by how many of those that were sent
         self._waiting: dict[T, _Entry[T]] = {}
         self._lines: dict[int, deque[_Entry[T]]] = {}
+        self._passed_by: set[T] = set()  # and have not come yet
         self._mark = -1
 
-    def enter(self, item: T, write: Sequence[int], read: Sequence[int], append: Sequence[int]) -> bool:
+    def enter(
+        self,
+        item: T,
+        write: Sequence[int],
+        read: Sequence[int],
+        append: Sequence[int],
+        most: int | None = None,
+    ) -> bool:
         """Whether it may be sent now, under these locks; it is here until it is `settled`, `lost` or
-        `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes."""
-        before = self._waiting.get(item)
+        `withdrawn`. Otherwise it waits, and is to be decided again when its turn comes. Where `most` wait
+        already, a newcomer is sent without regard to others."""
+        before, late = self._waiting.get(item), item in self._passed_by
+        self._passed_by.discard(item)
         entry = _Entry(item, write, read, append)
         if not entry.locks or len(entry.locks) > MAX_LOCKS:
             self.withdraw(item)
             return True
         free = self._marked.keys().isdisjoint(entry.checked)
         turn = before is not None and before.turn is not None and set(entry.locks).issubset(before.locks)
-        if free and (turn or self._lines.keys().isdisjoint(entry.locks)):
+        if free and (turn or late or self._lines.keys().isdisjoint(entry.locks)):
             self._sent[item] = entry
             for lock in entry.marks:
                 self._marked[lock] = self._marked.get(lock, 0) + 1
+        elif before is None and most is not None and len(self._waiting) >= most:
+            return True
         else:
             self._waiting[item] = entry
             for lock in entry.locks:
@@ -89,8 +102,9 @@ class OwnLocks(Generic[T]):
                 del self._marked[lock]
         self._next(entry.marks)
 
-    def lost(self, item: T) -> None:
-        """It was refused for a transaction of somebody else, and is decided again at once: its turn stays."""
+    def lost(self, item: T) -> bool:
+        """It was refused for a transaction of somebody else, and is decided again at once: its turn stays.
+        False when it was sent without regard to others."""
         entry = self._sent.get(item)
         if entry is not None:
             self._waiting[item] = entry
@@ -98,13 +112,23 @@ class OwnLocks(Generic[T]):
                 self._lines.setdefault(lock, deque()).appendleft(entry)
             self._give_turn(entry)
         self.settled(item)
+        return entry is not None
 
     def withdraw(self, item: T) -> None:
         """It comes to its end; harmless when it is not here."""
+        self._passed_by.discard(item)
         entry = self._waiting.pop(item, None)
         if entry is not None:
             self._leave_lines(entry)
         self.settled(item)
+
+    def give_up(self, item: T) -> bool:
+        """Withdraw it if it waits for its turn; whether it did."""
+        entry = self._waiting.get(item)
+        if entry is None or entry.turn is not None:
+            return False
+        self.withdraw(item)
+        return True
 
     def dissolve(self) -> list[T]:
         """Who waits for its turn; nobody waits after it."""
@@ -151,4 +175,5 @@ class OwnLocks(Generic[T]):
     def _pass_by(self, entry: _Entry[T]) -> None:
         """It has not come."""
         if self._waiting.get(entry.item) is entry:
+            self._passed_by.add(entry.item)
             self._leave_lines(entry)
