@@ -20,14 +20,9 @@ PARTS_OF_A_RULE = {
     ),
     "the record at the mark is there": (
         r"\.holds_low_water_mark",
-        # The operator and the inspection of a node pass the answer on; who gives a replica up wants to know
-        # that the others could say it.
-        {
-            RULES,
-            "operator/src/waltz_operator/model/facts.py",
-            "libs/admin/src/waltz_admin/forget.py",
-            "libs/admin/src/waltz_admin/observed_node.py",
-        },
+        # The operator passes the answer on; who gives a replica up wants to know that the others could say
+        # it.
+        {RULES, "operator/src/waltz_operator/model/facts.py", "libs/admin/src/waltz_admin/forget.py"},
     ),
     "an answer is fresh": (r"FRESH_SECONDS", {RULES}),
     "as many as a quorum": (

@@ -18,7 +18,13 @@ from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.node_state import NodeState, parse_report, read_state
 from waltz_admin.safety import ask_copy, shows_record
-from waltz_admin.storage_admin import NodeInspection, NodeStatus, inspection_of, open_admin
+from waltz_admin.storage_admin import (
+    RECORDS_AT_ONCE,
+    NodeInspection,
+    NodeStatus,
+    inspection_of,
+    open_admin,
+)
 from waltz_admin.verify import NodeAnswer
 from waltz_cluster.replica_rules import ReplicaAnswer
 from waltz_cluster.serializers import StoreParams
@@ -88,13 +94,10 @@ class ObservedNode:
         try:
             connection = await self._connected()
             await self._refresh(connection)
-            answer = await self._answer(connection, self._open, None)
+            shown = await self._showing(connection)
         except BaseException:
             self.close()  # as in `observe`
             raise
-        if connection.closed:
-            raise UnreachableError(f"storage node {self.endpoint}: it did not answer about its copies")
-        shown = {p for p, one in answer.copies.items() if one.holds_low_water_mark}
         holds = [p.partition_id for p in self._all() if p.partition_id in shown or p.low_water_mark < 0]
         state = NodeState(self._open, self._held, (), self._disk)
         return inspection_of(state, holds, connection.certificate)
@@ -134,10 +137,25 @@ class ObservedNode:
             self._listed = tuple(self._open[number] for number in sorted(self._open))
         return self._listed
 
+    async def _showing(self, connection: StorageAdminConnection) -> set[int]:
+        """The open partitions whose record at the low-water mark it shows. Many are asked for at the same
+        time, as by `inspect_node`. UnreachableError."""
+        now, records = self._clock(), self._records
+        known = {number: copy for number, copy in self._open.items() if number in self._held}
+        due = [n for n, copy in known.items() if n not in records or not _settled(records[n], copy, now)]
+        try:
+            for start in range(0, len(due), RECORDS_AT_ONCE):
+                some = due[start : start + RECORDS_AT_ONCE]
+                await asyncio.gather(*(self._ask(connection, n, self._held[n], known[n]) for n in some))
+        except (WaltzProtocolError, OSError) as error:
+            text = f"storage node {self.endpoint}: it did not answer about its copies: {error}"
+            raise UnreachableError(text) from error
+        return {number for number in known if records[number].shows}
+
     async def _answer(
-        self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float | None
+        self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float
     ) -> NodeAnswer:
-        """Its answers about these copies, until one is not given in time (None: whatever it takes)."""
+        """Its answers about these copies, until one is not given in time."""
         copies: dict[int, ReplicaAnswer] = {}
         held = dict(self._held)
         try:

@@ -141,7 +141,7 @@ async def _status(
         )
 
 
-_RECORDS_AT_ONCE = 32
+RECORDS_AT_ONCE = 32
 """Requests for a record that are in flight on one connection."""
 
 
@@ -180,8 +180,8 @@ async def _holding_mark(
     for at the same time: a node with thousands of partitions answers within a few round trips."""
     holds = {p.partition_id for p in partitions if p.low_water_mark < 0}
     asked = [p for p in partitions if p.low_water_mark >= 0 and p.partition_id in status]
-    for start in range(0, len(asked), _RECORDS_AT_ONCE):
-        some = asked[start : start + _RECORDS_AT_ONCE]
+    for start in range(0, len(asked), RECORDS_AT_ONCE):
+        some = asked[start : start + RECORDS_AT_ONCE]
         shown = await asyncio.gather(
             *(shows_record(connection, p.partition_id, p.low_water_mark) for p in some)
         )

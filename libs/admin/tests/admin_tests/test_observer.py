@@ -251,6 +251,30 @@ async def test_an_inspection_by_report_names_what_is_switched_on_and_does_not_se
         await inspect_node(node.admin, StoreParams(node.key, 2), PLAIN)
 
 
+async def test_an_inspection_over_a_kept_connection_asks_for_many_records_at_the_same_time(
+    new: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, those of a node with thousands of partitions take longer than it is given."""
+    asked = most = 0
+
+    async def shows(*_: object) -> bool:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        await asyncio.sleep(0)
+        asked -= 1
+        return True
+
+    monkeypatch.setattr(observed_node, "shows_record", shows)
+    node = new.nodes[0]
+    kept = ObservedNode(node.admin, StoreParams(node.key, 2), PLAIN, lambda: new.now)
+    try:
+        assert (await kept.inspect()).holds_mark == {0, 1}
+        assert most == 2
+    finally:
+        kept.close()
+
+
 async def test_an_inspection_over_a_kept_connection_finds_what_one_over_a_new_one_finds(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
