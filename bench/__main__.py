@@ -23,6 +23,7 @@ from bench.console_process import measure_console_process
 from bench.contention import measure_contention
 from bench.curve import measure_curve
 from bench.failover import measure_failover
+from bench.fan_out import measure_fan_out
 from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
 from bench.locks import measure_locks
@@ -45,6 +46,7 @@ ON_REQUEST = (
     "catch-up",
     "checksum",
     "compressed",
+    "fan-out",
     "hostile",
     "window",
     "contention",
@@ -140,6 +142,11 @@ class Bench:
                     with self._step(f"compressed blocks, {tls_name(tls)}"):
                         directory = self._directory / f"compressed-{number}-{tls_name(tls)}"
                         figures += await measure_compressed(directory, self._plan, tls)
+            if "fan-out" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"fan-out, {tls_name(tls)}"):
+                        directory = self._directory / f"fan-out-{number}-{tls_name(tls)}"
+                        figures += await measure_fan_out(directory, self._plan, tls)
             if "takeover" in self._parts:
                 with self._step("takeover"):
                     directory = self._directory / f"takeover-{number}"

@@ -241,6 +241,15 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_small_parts.py",
     ),
     "waltz_client/_internal/stream/session.py": (f"{_CLIENT}/test_append_answers.py",),
+    "waltz_client/_internal/append/own_locks.py": (
+        f"{_CLIENT}/test_own_locks_lines.py",
+        f"{_CLIENT}/test_own_locks.py",
+    ),
+    "waltz_client/_internal/contexts.py": (
+        f"{_CLIENT}/test_own_locks.py",
+        f"{_CLIENT}/test_transact.py",
+        f"{_CLIENT}/test_contract.py",
+    ),
     "waltz_client/_internal/append/window.py": (
         f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
@@ -288,11 +297,6 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_mount.py",
     ),
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
-    "waltz_client/_internal/append/own_locks.py": (
-        f"{_CLIENT}/test_own_locks_lines.py",
-        f"{_CLIENT}/test_own_locks.py",
-    ),
-    "waltz_client/_internal/contexts.py": (f"{_CLIENT}/test_own_locks.py", f"{_CLIENT}/test_contract.py"),
     "waltz_admin/observed_node.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/watched_view.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),

@@ -213,7 +213,11 @@ async def test_a_close_ends_those_who_wait() -> None:
             ends.append(type(error))
 
     waiting = Decisions(b"second")
-    async with log.client(Application()) as client, asyncio.TaskGroup() as group:
+    async with (
+        log.client(Application()) as client,
+        asyncio.timeout(10),  # less than a deadline
+        asyncio.TaskGroup() as group,
+    ):
         group.create_task(ended(Decisions(b"first")))
         await until(lambda: log.partition(0).waiting == 1)
         group.create_task(ended(waiting))

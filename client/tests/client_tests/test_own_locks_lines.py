@@ -129,6 +129,24 @@ async def test_turns_come_in_the_order_of_arrival_and_locks_that_are_appended_wa
     assert called[2:] == [("d", 9)], "a lock that is only read marks nothing"
 
 
+async def test_nobody_who_comes_later_or_has_changed_its_mind_passes_those_who_wait() -> None:
+    called: list[str] = []
+    locks: OwnLocks[str] = OwnLocks(lambda item, mark: called.append(item))
+    assert locks.enter("a", [1], [], [])
+    assert locks.enter("x", [2], [], [])
+    assert not locks.enter("b", [1], [], [])
+    assert not locks.enter("c", [2], [], [])
+    locks.settled("a")
+    assert not locks.enter("late", [1], [], []), "the turn is kept for b"
+    locks.settled("x")
+    assert called == ["b", "c"]
+    assert not locks.enter("b", [2], [], []), "that is the turn of c"
+    assert called == ["b", "c", "late"]
+    assert locks.enter("c", [2], [], [])
+    locks.settled("c")
+    assert called == ["b", "c", "late", "b"]
+
+
 async def test_who_has_very_many_locks_is_sent_without_regard() -> None:
     locks: OwnLocks[str] = OwnLocks(lambda item, mark: None)
     assert locks.enter("a", [1], [], [])

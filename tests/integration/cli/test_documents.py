@@ -149,6 +149,7 @@ BENCHMARKS = {
     "--only hostile": ("--quick", ["hostile"], 1),
     "--only window": ("--quick", ["window"], 1),
     "--only contention": ("--quick", ["contention"], 1),
+    "--only fan-out": ("--quick", ["fan-out"], 1),
     "--only curve": ("--quick", ["curve"], 1),
     "--only checksum": ("--quick", ["checksum"], 1),
     "--only catch-up": ("--quick", ["catch-up"], 1),

@@ -115,7 +115,10 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
         return
     world.state.destroyed(role.name, world.state.concerned(role.name))
     role.release()
+    disks = role.disk.wiped
     await asyncio.sleep(RETRY_SECONDS)
+    if role.disk.wiped != disks:
+        return  # as in `journal_lost`
     if role.node is not None and role.node.manager.status():  # one that holds nothing has nothing to miss
         world.violation("witness", f"{role.name} serves though its witness is gone")
     role.hold()

@@ -55,7 +55,10 @@ async def journal_lost(world: World, fault: Fault) -> None:
     damaged = [*concerned, *(p for p in directories(role.disk) if p not in concerned)]
     world.state.rotten.update(dict.fromkeys((role.name, partition) for partition in damaged))
     role.release()
+    disks = role.disk.wiped
     await asyncio.sleep(RETRY_SECONDS)
+    if role.disk.wiped != disks:
+        return  # it was replaced meanwhile, and whoever did so fills it
     if role.node is not None:
         world.violation("journal", f"{role.name} serves though its journal is damaged: {where}")
     role.hold()

@@ -91,6 +91,7 @@ def lose_disk(world: World, role: StorageRole) -> None:
     """The disk of a node that is down is replaced by an empty one."""
     world.state.destroyed(role.name, world.state.concerned(role.name))
     role.disk.wipe()
+    role.restored = False  # there is nothing left that could be reset
     role.memory.forget()
     world.state.forget_rot(role.name)
 

@@ -73,6 +73,8 @@ class SimDisk(FaultyDisk):
         """Seconds that the sync takes that such a job is about to begin."""
         self.torn = 0
         """Power cuts that found something unsynced."""
+        self.wiped = 0
+        """How many times it was replaced by an empty one."""
         self.call_count = 0
         self._rng = rng
         self._crash_at: int | None = None
@@ -209,6 +211,7 @@ class SimDisk(FaultyDisk):
         """A new disk."""
         self.land_all()
         self.lose_write = None
+        self.wiped += 1
         super().wipe(path)
 
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:

@@ -14,6 +14,7 @@ from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
 from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_SERVERS_BUGS
@@ -38,6 +39,7 @@ ALL_BUGS = (
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CLIENT_BUGS,
+    *OWN_LOCK_BUGS,
     *ANSWER_BUGS,
     *BLOCK_BUGS,
     *COMPRESSED_BLOCK_BUGS,

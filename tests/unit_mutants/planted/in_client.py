@@ -443,21 +443,4 @@ CLIENT_BUGS = (
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.AHEAD,\n",
         "A client that was once ahead does not ask the server of a new connection.",
     ),
-    # ---- lines of locks
-    _bug(
-        "cancelled_transaction_keeps_its_locks",
-        "D6",
-        "contexts.py",
-        "            self._withdraw(submission)  # also when its caller was cancelled: nothing was sent\n",
-        "",
-        "Nothing under its locks is ever sent again by this client.",
-    ),
-    _bug(
-        "late_decision_goes_to_the_end_of_the_line",
-        "D6",
-        "append/own_locks.py",
-        "        if free and (turn or late or self._lines",
-        "        if free and (turn or self._lines",
-        "Where every decision takes longer than a turn, none is sent.",
-    ),
 )
