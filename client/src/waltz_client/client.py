@@ -601,8 +601,8 @@ class WaltzClient:
         decide again.
 
         `decide(builder)`, a plain or a coroutine function, runs once per attempt, when this client's
-        callbacks (if it has any) have applied everything that the locks will be checked against, and once
-        more when another transaction of this client is on its way under one of its locks. It fills
+        callbacks (if it has any) have applied everything that the locks will be checked against; a run that
+        finds another transaction of this client on its way under one of its locks is no attempt. It fills
         the builder, or leaves it without a payload when nothing is to be appended; what it returns is
         `Transacted.value`. A plain one must not block the loop. `deadline_seconds` (default
         `client.appendDeadline`) is for all attempts and the application together.

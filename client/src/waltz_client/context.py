@@ -67,8 +67,8 @@ class TransactionBuilder:
 class TransactionContext(abc.ABC):
     """One logical transaction. Every method may be a plain method or a coroutine function.
 
-    `execute` runs once per attempt, and once more when another transaction of this client is on its way under
-    one of its locks: it is not sent then, but made again when that has an outcome. Then exactly one of:
+    `execute` runs once per attempt. A run that finds another transaction of this client on its way under one
+    of its locks is no attempt: it runs again when that has an outcome. Then exactly one of:
     `on_completion(True)` (committed; before the local apply) followed by `on_application()` (after it);
     `on_completion(False)` (execute declined); `on_expiration()`; `on_exception(error)`. An exception out of a
     callback is logged and changes nothing else.
