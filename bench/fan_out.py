@@ -59,7 +59,7 @@ def _of_each(alone: dict[str, Any], seen: dict[str, Any]) -> float:
     """Microseconds per delivered transaction, without what as many appends cost when nobody reads."""
     without = float(alone["cpu_seconds"]["server"]) / max(1, int(alone["appended"]))
     more = float(seen["cpu_seconds"]["server"]) - without * int(seen["appended"])
-    return 1e6 * more / max(1, seen["delivered"])
+    return 1e6 * more / max(1, int(seen["delivered"]))
 
 
 async def _many(cluster: BenchCluster, group: str) -> Figure:
