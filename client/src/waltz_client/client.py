@@ -209,7 +209,7 @@ class WaltzClient:
         if store is None:
             from waltz_cluster import zk_client  # only here: tests and simulation bring their own store
 
-            store = await zk_client.connect(self._settings)
+            store = await zk_client.connect(self._settings, gives_up=True)
             stack.push_async_callback(store.close)
         return await stack.enter_async_context(
             ClusterManager(store, self._settings.cluster_root, rng=self._random)

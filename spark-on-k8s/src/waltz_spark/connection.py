@@ -97,7 +97,7 @@ class Connection:
             )
         from waltz_cluster.zk_client import connect  # not in a process that is given servers
 
-        store = await connect(settings)
+        store = await connect(settings, gives_up=True)
         stack.push_async_callback(store.close)
         cluster, params = await patiently(lambda: read_params(store, settings.cluster_root))
         client = await stack.enter_async_context(WaltzClient.connect(settings, store=store))

@@ -45,6 +45,8 @@ _kazoo_log = logging.getLogger("waltz_cluster.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # what matters of it is logged here, once, as a change of state
 
 _MAX_RETRY_DELAY_SECONDS = 1.0
+GIVE_UP_SESSIONS = 2.0
+"""Timeouts of the session without an answer, before who gives up does so."""
 _FIRST_WAIT_SHARE = 1 / 12
 """Of a session: so long the answer to the first request for it is waited for, and twice as long each time
 that none came. A server may accept a connection and swallow what it is sent (one that is starting, a frozen
@@ -86,8 +88,11 @@ def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
     return entries
 
 
-async def connect(settings: ZooKeeperSettings) -> "KazooStore":
-    """Open a session. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
+async def connect(settings: ZooKeeperSettings, *, gives_up: bool = False) -> "KazooStore":
+    """Open a session. `gives_up`: one that is refused for longer than it can last counts as ended, and the
+    next one sees whatever is there: a ZooKeeper whose data were lost, or are an older copy, refuses those who
+    have seen more than it has, for good. Not for who holds partitions, whom that refusal keeps from
+    continuing on an older copy. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
     `zookeeper.connectTimeout`, with the reason of the last attempt; cancellation closes what was begun."""
     credentials = settings.credentials()
     acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
@@ -111,7 +116,7 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
         raise ConfigError(
             f"zookeeper.connectString {settings.zookeeper_connect_string!r} is not valid: {error}"
         ) from None
-    store = KazooStore(client, handler, asyncio.get_running_loop())
+    store = KazooStore(client, handler, asyncio.get_running_loop(), gives_up=gives_up)
     try:
         await store.start(settings.zookeeper_connect_timeout_ms / 1000)
     except BaseException:
@@ -124,8 +129,14 @@ class KazooStore:
     """A `ZooKeeperStore` on a kazoo client. Owner: whoever called `connect`; single loop."""
 
     def __init__(
-        self, client: KazooClient, handler: ConnectionHandler, loop: asyncio.AbstractEventLoop
+        self,
+        client: KazooClient,
+        handler: ConnectionHandler,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        gives_up: bool = False,
     ) -> None:
+        self._gives_up = gives_up
         self._client = client
         self._handler = handler
         self._loop = loop
@@ -160,8 +171,10 @@ class KazooStore:
             except KazooTimeoutError:
                 unanswered += 1
                 raise
-            except zk.KazooException:
+            except zk.KazooException as error:
                 self._handler.session_refused()
+                if self._is_over():
+                    raise zk.SessionExpiredError("it is refused for longer than it can last") from error
                 raise
             unanswered = 0
             self._timeout_seconds = (
@@ -170,6 +183,15 @@ class KazooStore:
             return result
 
         handler._connect, handler._invoke = connect_and_remember, invoke
+
+    def _is_over(self) -> bool:  # thread
+        """Whether the session that was refused just now is to be given up."""
+        silent = self._loop.time() - self._last_contact
+        return (
+            self._gives_up
+            and self._client._session_id is not None
+            and silent > GIVE_UP_SESSIONS * self._timeout_seconds
+        )
 
     def _state_changed(self, state: str) -> None:  # thread
         if state == KazooState.CONNECTED:

@@ -3,6 +3,7 @@ hurt."""
 
 import asyncio
 import contextlib
+import shutil
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from cluster_tests.manager_helpers import Server, seed, until
 from waltz_cluster import errors
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
-from waltz_cluster.zk_client import KazooStore, connect, map_error, parse_acl
+from waltz_cluster.zk_client import GIVE_UP_SESSIONS, KazooStore, connect, map_error, parse_acl
 from waltz_cluster.zk_connection import ConnectionHandler
 from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_testkit.ports import free_port
@@ -245,6 +246,29 @@ async def test_an_expired_session_is_lost_then_followed_by_a_new_epoch(
         assert store.session_id != old
         assert await other.exists("/e") is None
         assert await store.create("/e", None, ephemeral=True) == "/e"
+
+
+@pytest.mark.parametrize("gives_up", [True, False])
+async def test_a_zookeeper_that_has_lost_its_data_is_followed_by_who_gives_up_only(
+    own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, gives_up: bool
+) -> None:
+    """It refuses whoever has seen later changes than it has."""
+    settings = zookeeper_settings(own_zookeeper.connect_string, "/any")
+    store = await connect(settings, gives_up=gives_up)
+    try:
+        for number in range(30):
+            await store.create(f"/seen-{number}", None)
+        await asyncio.to_thread(own_zookeeper.kill)
+        shutil.rmtree(tmp_path / "own" / "version-2")
+        await asyncio.to_thread(own_zookeeper.start)
+        if gives_up:
+            await until(lambda: store.state is SessionState.CONNECTED and store.epoch == 2, 30)
+            assert await store.exists("/seen-0") is None
+        else:
+            await asyncio.sleep((GIVE_UP_SESSIONS + 1) * store.session_timeout_seconds)
+            assert (store.state, store.epoch) == (SessionState.SUSPENDED, 1)
+    finally:
+        await store.close()
 
 
 async def expire(server: EmbeddedZooKeeper, store: KazooStore) -> None:

@@ -17,7 +17,7 @@ from waltz_admin.load import PartitionRates, ServerLoad
 from waltz_admin.reports import ServerReport, read_reports
 from waltz_admin.server_admin import ServerAdminConnection
 from waltz_operator.kube import kinds
-from waltz_operator.run import observe_processes
+from waltz_operator.run import kept_reads
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
@@ -56,7 +56,7 @@ class Loads:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
     made = Loads()
-    monkeypatch.setattr(observe_processes, "read_reports", made.read_reports)
+    monkeypatch.setattr(kept_reads, "read_reports", made.read_reports)
     return made
 
 

@@ -44,7 +44,10 @@ async def serving(config: Path, settings: ConsoleSettings) -> AsyncIterator[Cons
     cli = CliSettings.from_file(config)
     tls = cli.tls_settings("ssl")
     source = ClusterSource(
-        lambda: zk_client.connect(cli), cli.cluster_root, tls, question_seconds=settings.question_seconds
+        lambda: zk_client.connect(cli, gives_up=True),
+        cli.cluster_root,
+        tls,
+        question_seconds=settings.question_seconds,
     )
     context = _tls_context(settings)
     loop = asyncio.get_running_loop()
