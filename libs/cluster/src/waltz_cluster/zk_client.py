@@ -90,10 +90,11 @@ def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
 
 async def connect(settings: ZooKeeperSettings, *, gives_up: bool = False) -> "KazooStore":
     """Open a session. `gives_up`: one that is refused for longer than it can last counts as ended, and the
-    next one sees whatever is there: a ZooKeeper whose data were lost, or are an older copy, refuses those who
-    have seen more than it has, for good. Not for who holds partitions, whom that refusal keeps from
-    continuing on an older copy. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
-    `zookeeper.connectTimeout`, with the reason of the last attempt; cancellation closes what was begun."""
+    next one sees whatever is there: a ZooKeeper whose data were lost, or are an older copy, refuses those
+    who have seen more than it has, for good. Not for who holds partitions, whom that refusal keeps from
+    continuing on an older copy. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer
+    within `zookeeper.connectTimeout`, with the reason of the last attempt; cancellation closes what was
+    begun."""
     credentials = settings.credentials()
     acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
     try:
