@@ -129,4 +129,20 @@ CLUSTER_BUGS = (
         "    if not snapshot.consistent:\n",
         "What was chosen for some servers is done to others.",
     ),
+    _bug(
+        "session_is_given_up_by_who_holds_partitions",
+        "A",
+        "zk_client.py",
+        "            self._gives_up\n            and self._client",
+        "            self._client",
+        "A server continues on an older copy of ZooKeeper that refuses it.",
+    ),
+    _bug(
+        "refused_session_is_kept_for_good",
+        "ends",
+        "zk_client.py",
+        "            self._gives_up\n            and self._client",
+        "            False\n            and self._client",
+        "An application waits for good for a ZooKeeper that has lost its data.",
+    ),
 )
