@@ -64,6 +64,15 @@ class Submission:
         self.partition_id: int | None = None  # of its latest attempt
 
 
+def _pause_after_conflict(submission: Submission, keeps_turn: bool) -> float:
+    """Seconds. What it lost to has been received, and a server of ours keeps its turn for a moment."""
+    submission.conflicts += 1
+    if submission.conflicts <= (CONFLICTS_AT_ONCE if keeps_turn else 1):
+        return 0.0
+    pause = submission.backoff.next_seconds()
+    return min(pause, CONFLICT_PAUSE_SECONDS) if keeps_turn else pause
+
+
 class Submissions:
     """All contexts of a client. Owner: the client; callbacks of one context are never concurrent.
 
@@ -256,18 +265,11 @@ class Submissions:
                 self._observers.append_retried(handle.partition_id, error)
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
-            delay = submission.backoff.next_seconds()
             if conflicted:
-                # What it lost to has been received, and a server of ours keeps its turn for a moment.
-                submission.conflicts += 1
-                if not locks.lost(submission):
-                    delay = 0.0 if submission.conflicts == 1 else delay
-                elif submission.conflicts <= CONFLICTS_AT_ONCE:
-                    delay = 0.0
-                else:
-                    delay = min(delay, CONFLICT_PAUSE_SECONDS)
+                delay = _pause_after_conflict(submission, locks.lost(submission))
             else:
                 locks.settled(submission)
+                delay = submission.backoff.next_seconds()
             if delay:
                 loop = asyncio.get_running_loop()
                 self._delayed[submission] = loop.call_later(delay, self._due, submission)

@@ -10,7 +10,7 @@ would keep the disks of a cluster busy with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
@@ -196,6 +196,14 @@ class ObservedNode:
         if connection is not None:
             connection.close()
         return connection
+
+
+async def close_all(nodes: Iterable[ObservedNode]) -> None:
+    """End their connections, and wait until they are gone."""
+    ended = [node.close() for node in nodes]
+    for connection in ended:
+        if connection is not None:
+            await connection.wait_closed()
 
 
 def _settled(record: _Record, copy: NodePartition, now: float) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.kept_connections import KeptConnections
-from waltz_admin.observed_node import ObservedNode
+from waltz_admin.observed_node import ObservedNode, close_all
 from waltz_admin.status import Summary
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import admin_endpoint
@@ -92,9 +92,7 @@ class ClusterObserver:
 
     async def close(self) -> None:
         """End all connections, and wait until they are gone; watches end with the session of the store."""
-        ended = [node.close() for node in self._nodes.values()]
+        nodes = list(self._nodes.values())
         self._nodes.clear()
+        await close_all(nodes)
         await self._servers.close()
-        for connection in ended:
-            if connection is not None:
-                await connection.wait_closed()

@@ -16,7 +16,7 @@ from typing import Protocol
 from waltz_admin.errors import AdminError
 from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.kept_connections import KeptConnections
-from waltz_admin.observed_node import ObservedNode
+from waltz_admin.observed_node import ObservedNode, close_all
 from waltz_admin.reports import LOAD, ServerReport, ask_reports, read_reports
 from waltz_admin.server_admin import ServerInspection, inspect_over, inspect_server
 from waltz_admin.storage_admin import NodeInspection, inspect_node
@@ -135,9 +135,7 @@ class KeptReads:
 
     async def close(self) -> None:
         """End all connections, and wait until they are gone."""
-        ended = [node.close() for node in self._nodes.values()]
+        nodes = list(self._nodes.values())
         self._nodes.clear()
+        await close_all(nodes)
         await self._servers.close()
-        for connection in ended:
-            if connection is not None:
-                await connection.wait_closed()

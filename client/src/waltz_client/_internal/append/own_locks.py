@@ -76,8 +76,8 @@ class OwnLocks(Generic[T]):
             self.withdraw(item)
             return True
         free = self._marked.keys().isdisjoint(entry.checked)
-        turn = before is not None and before.turn is not None and set(entry.locks).issubset(before.locks)
-        if free and (turn or late or self._lines.keys().isdisjoint(entry.locks)):
+        own = before.locks if before is not None and before.turn is not None else ()
+        if free and (late or self._lines.keys().isdisjoint(set(entry.locks).difference(own))):
             self._sent[item] = entry
             for lock in entry.marks:
                 self._marked[lock] = self._marked.get(lock, 0) + 1
