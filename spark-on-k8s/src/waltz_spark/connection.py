@@ -9,6 +9,7 @@ has used it for a while. Users of the same settings share it.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import threading
 import time
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+EXIT_SECONDS = 5.0
+"""So long the end of a process waits for the end of each connection that nobody uses."""
 IDLE_SECONDS = 20.0
 """How long a connection that nobody uses is kept."""
 
@@ -138,7 +141,7 @@ class Connection:
                 future.cancel()
                 raise
 
-    def close_now(self) -> None:
+    def close_now(self, at_most_seconds: float | None = None) -> None:
         """End it when nobody else uses it, and wait for that."""
         self._end_if_idle(0.0)
         if self.ended:
@@ -146,7 +149,7 @@ class Connection:
             if loop is not None and idle is not None:
                 with suppress(RuntimeError):  # the loop is closed already
                     loop.call_soon_threadsafe(idle.set)
-            self._thread.join()
+            self._thread.join(at_most_seconds)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -198,9 +201,13 @@ def give_back(connection: Connection) -> None:
         connection.idle_since = time.monotonic()
 
 
-def close_all() -> None:
-    """End every connection of this process that nobody uses, and wait for that."""
+def close_all(at_most_seconds: float | None = None) -> None:
+    """End every connection of this process that nobody uses, and wait for that, so long for each."""
     with _lock:
         connections = list(_connections.values())
     for connection in connections:
-        connection.close_now()
+        connection.close_now(at_most_seconds)
+
+
+# a loop that still runs in its thread while the interpreter ends can crash it
+atexit.register(close_all, EXIT_SECONDS)

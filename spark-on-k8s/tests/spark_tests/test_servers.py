@@ -14,7 +14,11 @@ from waltz_testkit.loopback_server import LoopbackServer
 
 KEY = UUID(int=5)
 PROGRAM = """
-import sys
+import atexit, sys, threading
+
+# before what the import registers, so it runs after that
+atexit.register(lambda: print([one.name for one in threading.enumerate() if one.name == "waltz-spark"]))
+
 from waltz_spark.connection import lease
 from waltz_spark.options import BATCH, ReadOptions
 
@@ -40,4 +44,4 @@ async def test_an_executor_reads_by_servers_alone() -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{KEY} loopback 8", "-1", "[]"]
+    assert done.stdout.splitlines() == [f"{KEY} loopback 8", "-1", "[]", "[]"], "a thread is left at the end"
