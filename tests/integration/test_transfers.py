@@ -5,6 +5,7 @@ import asyncio
 import itertools
 import json
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +17,7 @@ import pytest_asyncio
 from tests.integration.transfer_service import ACCOUNTS, FENCED, transfer
 from waltz_client import WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
+from waltz_tools.local.process import send_signal
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
@@ -54,8 +56,7 @@ class Application:
     async def kill_oldest(self) -> None:
         """SIGKILL, unless the newer instance has ended it."""
         process = self._running.pop(0)
-        if process.returncode is None:
-            process.kill()
+        send_signal(process, signal.SIGKILL)
         code = await process.wait()
         assert code in (-9, FENCED), "the application ended on its own"
         self.fenced += code == FENCED
@@ -72,8 +73,7 @@ class Application:
     async def end(self) -> None:
         """SIGKILL for all that run."""
         for process in self._running:
-            if process.returncode is None:
-                process.kill()
+            send_signal(process, signal.SIGKILL)
             await process.wait()
 
 

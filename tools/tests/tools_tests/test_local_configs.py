@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from uuid import UUID
 
@@ -153,6 +154,22 @@ async def test_stop_ends_a_paused_process_and_one_that_ignores_the_signal(tmp_pa
     assert polite.exit_code == -15
     assert not await deaf.stop(0.2)
     assert deaf.exit_code == -9
+
+
+async def test_a_process_that_ends_as_it_is_killed_keeps_its_exit_code(tmp_path: Path) -> None:
+    process = ManagedProcess("brief", ["sh", "-c", "read line; exit 3"], tmp_path / "log", {})
+    watcher = asyncio.PidfdChildWatcher()  # takes exit codes on the loop: nobody does while the test holds it
+    watcher.attach_loop(asyncio.get_running_loop())
+    before = asyncio.get_child_watcher()
+    asyncio.set_child_watcher(watcher)
+    try:
+        await process.start()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process.running
+        await process.kill()
+    finally:
+        asyncio.set_child_watcher(before)
+    assert process.exit_code == 3
 
 
 async def test_failure_quotes_the_error_line_and_the_log(tmp_path: Path) -> None:

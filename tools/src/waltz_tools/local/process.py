@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from waltz_tools.errors import ProcessFailedError
@@ -144,10 +145,18 @@ class ManagedProcess:
         return self._process
 
     def _signal(self, number: signal.Signals) -> None:
-        try:
-            self._alive().send_signal(number)
-        except ProcessLookupError:
-            pass  # it ended in this very moment
+        send_signal(self._alive(), number)
+
+
+def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Signal a child of this process; nothing when it has ended. Its exit code stays the true one.
+
+    `Process.send_signal`, `kill` and `terminate` look first whether the child has ended. When it has in this
+    very moment, that look takes the exit code, and who waits for it is told 255 instead.
+    """
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 async def _end_of_pipe(reading: int) -> None:
