@@ -1,6 +1,6 @@
 """Kubernetes clusters whose pods have IPv6 addresses, alone or next to IPv4: install, writes, restarts. Each
 is a cluster of its own, made for the scenario. Where the node image's pod network does not give such
-addresses there is nothing to try, and the table says so."""
+addresses, or does not carry them, there is nothing to try, and the table says so."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ def _try(world: World, family: str, wanted: set[str]) -> None:
     with kind.of_families(folder, family) as (kubeconfig, node):
         here = World(Kubectl(kubeconfig, NAMESPACE), node)
         here.notes = world.notes
-        found = _families_of_the_network(here.kubectl)
-        if found != wanted:
-            given = ", ".join(sorted(found)) or "no"
-            world.notes.append(f"left out: the node image gives pods {given} addresses")
+        lack = _lack_of_network(here.kubectl, wanted)
+        if lack is not None:
+            world.notes.append(f"left out: {lack}")
             return
         names = [f"{name}:{images.TAG}" for name in images.SHIPPED if name != "waltz-tools"]
         kind.load([*names, images.WORKLOAD], name=f"{kind.NAME}-{family}")
@@ -48,15 +47,25 @@ def _try(world: World, family: str, wanted: set[str]) -> None:
             raise
 
 
-def _families_of_the_network(kubectl: Kubectl) -> set[str]:
-    """Of the addresses of a pod that every cluster has, the one of its DNS server."""
+def _lack_of_network(kubectl: Kubectl, wanted: set[str]) -> str | None:
+    """What the pod network of the node image does not do, by the pods that every cluster has: those of its
+    DNS server, which are ready when they reach the API server."""
+    found: set[str] = set()
     until = time.monotonic() + NETWORK_SECONDS
     while time.monotonic() < until:
         for pod in kubectl.in_namespace("kube-system").list("pods", "k8s-app=kube-dns"):
-            if found := _families_of(pod):
-                return found
+            found = _families_of(pod)
+            ready = any(
+                one["type"] == "Ready" and one["status"] == "True"
+                for one in pod["status"].get("conditions", ())
+            )
+            if ready and found == wanted:
+                return None
         time.sleep(1.0)
-    return set()
+    given = ", ".join(sorted(found)) or "no"
+    if found != wanted:
+        return f"the node image gives pods {given} addresses"
+    return f"pods with {given} addresses do not reach the API server on this node image"
 
 
 def _families_of(pod: dict[str, Any]) -> set[str]:
