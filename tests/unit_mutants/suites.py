@@ -14,6 +14,7 @@ _SERVER = "services/server/tests/server_tests"
 _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
 _JOURNAL = (
+    f"{_STORAGE}/test_write_behind.py",
     f"{_STORAGE}/test_journal.py",
     f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
@@ -175,6 +176,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
     "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
+        f"{_STORAGE}/test_write_behind.py",
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_node_stored.py",
         f"{_STORAGE}/test_disk_edges.py",
@@ -203,6 +205,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_hostile_files.py",
     ),
     "waltz_storage/engine/segment.py": (
+        f"{_STORAGE}/test_write_behind.py",
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c5_crashes.py",

@@ -208,13 +208,11 @@ STORAGE_MUTANTS = (
                 """        while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
             last = self._segments[-1]
             last.delete()
-            self._segments.pop()
-            self._open_segments.pop(self._segments[-1].first_txid, None)  # writable now, not counted
+            self._segments.drop_newest()
 """,
                 """        gone: list[Segment] = []
         while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
-            gone.append(self._segments.pop())
-            self._open_segments.pop(self._segments[-1].first_txid, None)
+            gone.append(self._segments.drop_newest())
         for segment in reversed(gone):
             segment.delete()
 """,
@@ -301,7 +299,7 @@ STORAGE_MUTANTS = (
                 f"{_ENGINE}/partition.py",
                 """                self._append([batches[number] for number in taken])
                 self.max_txid = expected - 1
-                self._note_mark()
+                self._note_append(expected - first)
 """,
                 """                self._write_mark(expected - 1)
                 self._append([batches[number] for number in taken])

@@ -27,6 +27,7 @@ from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
+from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
@@ -35,6 +36,7 @@ ALL_BUGS = (
     *STORED_RECORD_BUGS,
     *WITNESS_BUGS,
     *JOURNAL_BUGS,
+    *WRITE_BEHIND_BUGS,
     *STORE_BUGS,
     *SERVER_BUGS,
     *APPEND_BUGS,

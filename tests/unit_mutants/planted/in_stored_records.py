@@ -96,8 +96,8 @@ STORED_RECORD_BUGS = (
         "record_of_another_partition_ends_the_connection",
         "D7",
         "requests.py",
-        "        except RecordPartitionError as error:",
-        "        except RecordChecksumError as error:",
+        "    except RecordPartitionError as error:",
+        "    except RecordChecksumError as error:",
         "One such record in one partition stops all partitions of the server on the node, again and again.",
     ),
     _store(

@@ -13,8 +13,8 @@ TAKE_OVER_BUGS = (
         "memory_answers_before_the_fence_is_durable",
         "B2",
         "job_order.py",
-        "    if partition is None or fence > partition.durable_fence or partition.unfinished:\n",
-        "    if partition is None or partition.unfinished:\n",
+        "    return partition is not None and fence <= partition.durable_fence and not partition.unfinished\n",
+        "    return partition is not None and not partition.unfinished\n",
         "The question that raises the fence is answered while the fence is in memory only.",
     ),
     _service(

@@ -152,7 +152,7 @@ def send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> 
     """Signal a child of this process; nothing when it has ended. Its exit code stays the true one.
 
     `Process.send_signal`, `kill` and `terminate` look first whether the child has ended. When it has in this
-    very moment, that look takes the exit code, and who waits for it is told 255 instead.
+    very moment, that look takes the exit code, and who waits for it gets 255 instead.
     """
     if process.returncode is None:
         with suppress(ProcessLookupError):

@@ -64,7 +64,7 @@ class FreeSpace:
         """Set by the journal while it holds what finds no room in its files: no append is taken."""
         self.promised_bytes = 0
         """What the journal holds and will write into the files."""
-        self._seen: DiskUsage | None = None  # of this batch
+        self._free_bytes: int | None = None  # as seen in this batch, less what was taken since
         self._in_batch = False
 
     def usage(self) -> DiskUsage | None:
@@ -88,17 +88,19 @@ class FreeSpace:
     def batch_begins(self) -> None:
         """What follows until `batch_ends` is one batch, for which one observation of the disk is enough: only
         its own appends take space meanwhile."""
-        self._in_batch, self._seen = True, None
+        self._in_batch, self._free_bytes = True, None
 
     def batch_ends(self) -> None:
         """See `batch_begins`."""
-        self._in_batch, self._seen = False, None
+        self._in_batch, self._free_bytes = False, None
 
     def refresh(self) -> None:
         """Look again without writing: the reason is gone when there is room, also for what was refused.
         `OSError` when looking failed."""
         if self.reserve_bytes:
-            self._refresh(0 if self.full is None else self._refused_bytes, self.usage())
+            usage = self.usage()
+            if usage is not None:
+                self._refresh(0 if self.full is None else self._refused_bytes, usage.free_bytes)
             self._blind = False
         elif (
             self.full is not None
@@ -109,16 +111,19 @@ class FreeSpace:
 
     def _take(self, size_bytes: int) -> None:
         """Within a batch what was seen counts, less what was taken since."""
-        usage = self._seen if self._seen is not None else self.usage()
-        self._refresh(size_bytes, usage)
-        if self._in_batch and self.full is None and usage is not None:
-            self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)
+        free_bytes = self._free_bytes
+        if free_bytes is None:
+            usage = self.usage()
+            if usage is None:
+                return
+            free_bytes = usage.free_bytes
+        self._refresh(size_bytes, free_bytes)
+        if self._in_batch and self.full is None:
+            self._free_bytes = free_bytes - size_bytes
 
-    def _refresh(self, size_bytes: int, usage: DiskUsage | None) -> None:
-        if usage is None:
-            return
+    def _refresh(self, size_bytes: int, free_bytes: int) -> None:
         enough = self.reserve_bytes + self.reserve_bytes // _MARGIN_SHARE
-        free_bytes = usage.free_bytes - self.promised_bytes
+        free_bytes -= self.promised_bytes
         fits = free_bytes - size_bytes >= self.reserve_bytes
         if fits and (self.full is None or free_bytes >= enough):
             self.full = None

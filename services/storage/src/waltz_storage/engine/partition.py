@@ -21,15 +21,16 @@ Invariants:
 * The directory's witness names the newest segment and the fence (`_bear_witness`): before the fence
   counts, before the control entry changes, before a new segment takes records, before one is deleted. An
   append into the open one costs nothing.
+* Behind a journal index entries and the mark of appends are written when the journal is about to be made in
+  the files (`_write_behind`): each waited in memory for that anyway.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
@@ -48,10 +49,12 @@ from waltz_storage.engine.layout import RecordBatch, disk_to_wire
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.recovery import LogIdentity, open_log
 from waltz_storage.engine.segment import Segment, sync_or_fail
+from waltz_storage.engine.segment_list import SegmentList
 from waltz_storage.engine.sidecar import Sidecar, fence_past
 from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
 
 T = TypeVar("T")
+WriteLater: TypeAlias = Callable[[Callable[[], None], int], None]  # `JournaledFiles.write_later`
 
 
 class Shown(NamedTuple):
@@ -81,6 +84,7 @@ class Partition:
         settings: EngineSettings,
         now_ms: Callable[[], int],
         room: FreeSpace,
+        write_later: WriteLater | None = None,
     ) -> None:
         """Open the log and make what it holds durable.
 
@@ -94,6 +98,9 @@ class Partition:
         self._settings = settings
         self._now_ms = now_ms
         self._room = room
+        self._write_later = write_later
+        self._behind = self._write_behind  # one object, by which the journal knows it again
+        self._mark_waits = self._closed = False
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
         self._fence_limit: int | None = (
@@ -102,7 +109,6 @@ class Partition:
         self.damaged_reads = 0
         self._committed = -1
         self.unfinished = False  # files or records that are not of the log any longer may still be there
-        self._open_segments: OrderedDict[int, Segment] = OrderedDict()
         expected = self._witness.expected(partition_id, info)
         if expected is not None:
             check_files(fs, directory, partition_id, expected)
@@ -116,7 +122,8 @@ class Partition:
             self._sidecar.raise_fence(self._witness.fence(partition_id))
             synced = self._sidecar.synced_txid(info.session_id, info.sequence)
             certain = max(info.local_low_water_mark, synced)
-            self._segments = open_log(fs, directory, self._identity(), certain, newest_txid)
+            found = open_log(fs, directory, self._identity(), certain, newest_txid)
+            self._segments = SegmentList(found, settings.segment_cache_capacity)
             self.max_txid = self._segments[-1].next_txid - 1
             if expected is not None:
                 self._bear_witness()
@@ -136,7 +143,9 @@ class Partition:
     @property
     def durable_fence(self) -> int:
         """The highest session id that is fenced on the disk."""
-        fence = max(self._sidecar.fence_session_id, self._info.session_id)
+        fence, completed = self._sidecar.fence_session_id, self._info.session_id
+        if completed > fence:
+            fence = completed
         return fence if self._fence_limit is None else min(fence, self._fence_limit)
 
     def shown(self) -> Shown:
@@ -172,7 +181,7 @@ class Partition:
         A request whose first TXID is not the next one is refused and changes nothing.
         """
         results: list[StorageError | None] = [None] * len(batches)
-        expected = self.max_txid + 1
+        first = expected = self.max_txid + 1
         taken: list[int] = []
         for number, batch in enumerate(batches):
             if batch.record_count and batch.first_txid != expected:
@@ -188,7 +197,7 @@ class Partition:
                 self._room.take(sum(_size_on_disk(batches[number]) for number in taken))
                 self._append([batches[number] for number in taken])
                 self.max_txid = expected - 1
-                self._note_mark()
+                self._note_append(expected - first)
             except StorageError as error:
                 for number in taken:
                     results[number] = error
@@ -203,6 +212,7 @@ class Partition:
                 lambda: segment.append(
                     [batch.data for batch in batches],
                     list(chain.from_iterable(batch.sizes for batch in batches)),
+                    index_later=self._write_later is not None,
                 )
             )
             return
@@ -242,9 +252,9 @@ class Partition:
         try:
             self._guarded(self._bear_witness)
         except (DiskWriteError, OutOfResourcesError):
-            self._segments.pop().discard()
+            self._segments.drop_newest().discard()
             raise
-        self._remember_open(full)
+        self._segments.keep_open(full)
         return segment
 
     def truncate(self, keep: int) -> int:
@@ -275,8 +285,7 @@ class Partition:
         while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
             last = self._segments[-1]
             last.delete()
-            self._segments.pop()
-            self._open_segments.pop(self._segments[-1].first_txid, None)  # writable now, not counted
+            self._segments.drop_newest()
         last = self._segments[-1]
         if last.next_txid - 1 > keep:
             last.cut(keep + 1)
@@ -352,7 +361,7 @@ class Partition:
             return 0
         txid, stop = first_txid, min(stop, self.max_txid + 1)
         while txid < stop and max_bytes > 0:
-            segment = self._find(txid)
+            segment = self._segments.find(txid)
             wanted = min(stop, segment.next_txid) - txid
             try:
                 raw, count = segment.read_raw(txid, wanted, max_bytes)
@@ -371,7 +380,7 @@ class Partition:
                     raise OutOfResourcesError(text) from error
                 raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
             finally:
-                self._remember_open(segment)
+                self._segments.keep_open(segment)
             txid += found
             if found < wanted:
                 break
@@ -388,35 +397,10 @@ class Partition:
         that has to last depends on it."""
         self._committed = max(self._committed, txid)
 
-    def _find(self, txid: int) -> Segment:
-        """The segment of a stored TXID: the newest first, then binary search."""
-        segments = self._segments
-        low, high = 0, len(segments) - 1
-        if txid >= segments[high].first_txid:
-            return segments[high]
-        while low < high:
-            middle = (low + high + 1) // 2
-            if segments[middle].first_txid <= txid:
-                low = middle
-            else:
-                high = middle - 1
-        return segments[low]
-
-    def _remember_open(self, segment: Segment) -> None:
-        """Keep the files of at most `segment_cache_capacity` read-only segments open."""
-        if segment is self._segments[-1] or not segment.is_open:
-            return
-        self._open_segments[segment.first_txid] = segment
-        self._open_segments.move_to_end(segment.first_txid)
-        while len(self._open_segments) > self._settings.segment_cache_capacity:
-            _, oldest = self._open_segments.popitem(last=False)
-            if oldest is not self._segments[-1]:
-                oldest.close()
-
     @property
     def log_bytes(self) -> int:
         """Bytes of all segments, data and index."""
-        return sum(segment.log_bytes for segment in list(self._segments))
+        return self._segments.log_bytes
 
     @property
     def num_segments(self) -> int:
@@ -427,6 +411,7 @@ class Partition:
         """Before the control entry is reset: fence raised, mark not to be taken for one of a later life.
         Durable."""
         fence = fence_past(self._info.session_id)
+        self._guarded(self._segments[-1].write_index)
         self._guarded(lambda: self._bear_witness(fence=fence))
         self._guarded(lambda: self._sidecar.raise_fence(fence))
         self._write_mark(-1)
@@ -437,12 +422,15 @@ class Partition:
         try:
             if self.failed is None:
                 self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
+                if self._mark_waits:
+                    self._note_mark()
                 self._guarded(self._sidecar.sync)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close all files without syncing."""
+        """Close all files without syncing; what waits to be written is not."""
+        self._closed = True
         for segment in getattr(self, "_segments", ()):
             segment.close()
         self._sidecar.close()
@@ -453,6 +441,7 @@ class Partition:
         self._info = self._guarded(lambda: self._control.update(self.partition_id, change))
 
     def _write_mark(self, txid: int) -> None:
+        self._mark_waits = False
         self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, txid))
 
     def _note_mark(self) -> None:
@@ -460,6 +449,22 @@ class Partition:
         else: the older mark is below it, or speaks of another control entry and does not count."""
         with contextlib.suppress(DiskWriteError):
             self._write_mark(self.max_txid)
+
+    def _note_append(self, count: int) -> None:
+        """The mark moves by so many records, now or with the next writes in the files."""
+        if self._write_later is None:
+            self._note_mark()
+            return
+        self._mark_waits = True
+        self._write_later(self._behind, layout.INDEX_ENTRY_SIZE * count)
+
+    def _write_behind(self) -> None:
+        """What appends have left to be written; the journal has everything up to `max_txid`."""
+        if self.failed is None and not self._closed:
+            with contextlib.suppress(StorageError):
+                self._guarded(self._segments[-1].write_index)
+                if self._mark_waits:
+                    self._note_mark()
 
     def require_running(self) -> None:
         """`PartitionFailedError` when a failed sync has taken the partition out of service.

@@ -59,6 +59,7 @@ class Segment:
         "_fs",
         "_index",
         "_index_synced",
+        "_unindexed",
         "data_path",
         "directory",
         "first_txid",
@@ -86,6 +87,8 @@ class Segment:
         self.size = size
         self._data: File | None = None
         self._index: File | None = None
+        self._unindexed: list[int] = []
+        """Offsets of the newest records, whose index entries have not been written yet."""
         self._data_synced = self._index_synced = False
         """Nothing was written to the file since its last sync here; whoever opens the log may have."""
 
@@ -175,6 +178,7 @@ class Segment:
 
     def sync(self) -> None:
         """Sync the index, then the data, each if there is anything to sync. `OSError` when it failed."""
+        self.write_index()
         if self._index_synced and self._data_synced:
             return
         data, index = self.files()
@@ -185,8 +189,9 @@ class Segment:
             data.sync()
             self._data_synced = True
 
-    def append(self, parts: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Write disk records and make them durable.
+    def append(self, parts: Sequence[bytes], sizes: Sequence[int], *, index_later: bool = False) -> None:
+        """Write disk records and make them durable. `index_later`: their index entries stay in memory until
+        `write_index`, which the caller sees to, or the next checkpoint.
 
         `DiskWriteError`: nothing was added and everything written was taken back.
         `PartitionFailedError`: a sync failed; what is on the disk is not known beyond `size`.
@@ -204,17 +209,37 @@ class Segment:
             raise self._sync_failed(error) from error
         offsets = list(accumulate(sizes, initial=start))
         end = offsets.pop()
-        try:
-            self._write_index(index, offsets)
-        except OSError as error:
-            raise self._taken_back(error) from error
+        next_txid = self.next_txid + len(offsets)
+        # Entries wait at most until the next checkpoint.
+        waits = index_later and (next_txid - 1) % layout.CHECKPOINT_INTERVAL >= len(offsets)
+        if not waits:
+            try:
+                self._write_index(index, self._unindexed + offsets)
+            except OSError as error:
+                raise self._taken_back(error) from error
+            offsets = []
+            self._unindexed.clear()
+        self._unindexed += offsets
         self._data_synced = True
-        self.next_txid += len(offsets)
+        self.next_txid = next_txid
         self.size = end
 
+    def write_index(self) -> None:
+        """Write the index entries that are kept in memory. `OSError`: they still are."""
+        if self._unindexed:
+            _, index = self.files()
+            self._index_synced = False
+            self._write_index(index, self._unindexed)
+            self._unindexed.clear()
+
+    @property
+    def _index_end(self) -> int:
+        """The first record without an entry in the file."""
+        return self.next_txid - len(self._unindexed)
+
     def _write_index(self, index: File, offsets: list[int]) -> None:
-        """Entries for the records from `next_txid` on, synced after each TXID divisible by 1000."""
-        first = self.next_txid
+        """Entries for the records from `_index_end` on, synced after each TXID divisible by 1000."""
+        first = self._index_end
         start = 0
         while start < len(offsets):
             checkpoint = -(-(first + start) // layout.CHECKPOINT_INTERVAL) * layout.CHECKPOINT_INTERVAL
@@ -251,6 +276,7 @@ class Segment:
         `PartitionDamagedError`, `OutOfResourcesError`: nothing was cut. `OSError`: how far it
         got is not known.
         """
+        self.write_index()
         offset = self._end_before(next_txid)
         self._cut_files(next_txid, offset)
         self.next_txid = next_txid
@@ -274,7 +300,7 @@ class Segment:
     def _cut_files(self, next_txid: int, size: int, *, sync: bool = True) -> None:
         data, index = self.files()
         self._data_synced = self._index_synced = False
-        index.truncate(self._index_offset(next_txid))
+        index.truncate(self._index_offset(min(next_txid, self._index_end)))
         if sync:
             index.sync()
         data.truncate(size)
@@ -309,10 +335,14 @@ class Segment:
         _, index = self.files()
         last = txid + count
         wanted = count if last == self.next_txid else count + 1
-        raw = index.pread(layout.INDEX_ENTRY_SIZE * wanted, self._index_offset(txid))
-        if len(raw) < layout.INDEX_ENTRY_SIZE * wanted:
+        from_file = min(wanted, max(0, self._index_end - txid))
+        raw = index.pread(layout.INDEX_ENTRY_SIZE * from_file, self._index_offset(txid)) if from_file else b""
+        if len(raw) < layout.INDEX_ENTRY_SIZE * from_file:
             raise RecordDamagedError(f"{self.index_path}: ends before transaction {last - 1}")
-        found = list(struct.unpack(f">{wanted}q", raw))
+        found = list(struct.unpack(f">{from_file}q", raw))
+        if from_file < wanted:
+            start = txid + from_file - self._index_end
+            found += self._unindexed[start : start + wanted - from_file]
         if wanted == count:
             found.append(self.size)
         previous = layout.HEADER_SIZE - layout.RECORD_FIXED_SIZE

@@ -272,6 +272,7 @@ class StorageManager:
             self._settings,
             self._now_ms,
             self.room,
+            self.files.write_later if self.files is not None and self.files.journaling else None,
         )
 
     def get(self, partition_id: int) -> Partition:

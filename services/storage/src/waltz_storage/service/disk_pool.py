@@ -146,14 +146,14 @@ class PartitionQueue:
     def finished(self, result: JobResult) -> None:
         """The job is done: send the replies, start the next."""
         items, self._running = self._running or [], None
-        self._count_bytes(
-            sum(item.size_bytes for item in result.left) - sum(item.size_bytes for item in items)
-        )
-        self._items.extendleft(reversed(result.left))
+        if result.left:
+            del items[len(items) - len(result.left) :]
+            self._items.extendleft(reversed(result.left))
+        self._count_bytes(-sum([item.size_bytes for item in items]))
         for channel, parts in result.replies:
             channel.send(*parts)
             self._pool.unsent.sent(channel)
-        self._pool.count(self.partition_id, items[: len(items) - len(result.left)])
+        self._pool.count(self.partition_id, items)
         self.kick()
         for call, value, error in result.calls:
             call.done(value, error)
@@ -404,12 +404,12 @@ class DiskPool:
         for item in items:
             if isinstance(item, Call):
                 continue
-            if item.damaged:
-                metrics.damaged_appends.inc()
             if item.kind in APPENDS:
                 appends += 1
                 size_bytes += item.size_bytes
                 metrics.append_latency.update(now - item.arrived_seconds)
+                if item.damaged:
+                    metrics.damaged_appends.inc()
             else:
                 metrics.counters[COUNTERS[item.kind]].inc()
         if appends:

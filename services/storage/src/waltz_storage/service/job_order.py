@@ -43,9 +43,10 @@ def needs_no_disk(partition: Partition | None, fence: int, items: Iterable[Reque
     is the present one. The caller has seen that no job of the partition runs, so memory shows what is
     durable (with a journal a job runs until its batch is committed, and no file is touched here); `fence` is
     the highest session that has arrived, and has to be on the disk before any answer."""
-    if partition is None or fence > partition.durable_fence or partition.unfinished:
-        return False
-    return all(isinstance(item, Request) and _is_question(item) for item in items)
+    for item in items:
+        if isinstance(item, Call) or not _is_question(item):
+            return False
+    return partition is not None and fence <= partition.durable_fence and not partition.unfinished
 
 
 def _is_question(request: Request) -> bool:

@@ -178,6 +178,12 @@ def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Re
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
     """An Append request, of either kind, with its records in disk form. `ProtocolError` when it is
     malformed."""
+    if body[0] == STORED_APPEND and not is_much(body):
+        whole, first, count, data = _stored_append_head(channel, body, now_seconds)
+        starts = _cut(whole, data, 0, first, count)
+        if starts is not None:
+            _complete(whole, first, count, data, starts)
+        return whole
     steps = parse_append_in_steps(channel, body, now_seconds)
     while True:
         try:
@@ -202,7 +208,7 @@ def parse_append_in_steps(
     """The same; yields after each step what it cost, about two microseconds for a record and for each KiB. A
     body larger than `_COPIED_REQUEST_BYTES` must stay as it is until the end."""
     if body[0] == STORED_APPEND:
-        return (yield from _parse_stored_append(channel, body, now_seconds))
+        return (yield from _parse_stored_append_in_steps(channel, body, now_seconds))
     try:
         kind, session_id, seq_num, partition_id, count = unpack_append_head(body)
     except struct.error:
@@ -239,11 +245,28 @@ def parse_append_in_steps(
     return request
 
 
-def _parse_stored_append(
+def _parse_stored_append_in_steps(
     channel: ReplyChannel, body: memoryview, now_seconds: float
 ) -> Generator[int, None, Request]:
-    """The records are in disk form; each is checked as a whole, and one that is changed, or of another
-    partition, is a `problem`."""
+    request, first, count, data = _stored_append_head(channel, body, now_seconds)
+    starts, done = [0], 0
+    while done < count:
+        taken, begins = min(count - done, STEP_RECORDS), starts[-1]
+        found = _cut(request, data, begins, first + done, taken)
+        if found is None:
+            return request
+        starts += found[1:]
+        done += taken
+        if done < count:
+            yield 2 * (taken + ((found[-1] - begins) >> 10))
+    _complete(request, first, count, data, starts)
+    return request
+
+
+def _stored_append_head(
+    channel: ReplyChannel, body: memoryview, now_seconds: float
+) -> tuple[Request, int, int, bytes]:
+    """The request without its records, the id of the first one, their count and their bytes."""
     try:
         kind, session_id, seq_num, partition_id, committed, first, count = unpack_stored_append_head(body)
     except struct.error:
@@ -254,32 +277,33 @@ def _parse_stored_append(
     request.committed = committed
     data = bytes(body[STORED_APPEND_HEAD_BYTES:])
     request.size_bytes = len(data) + _SMALL_REQUEST_BYTES
-    starts, done = [0], 0
-    while done < count:
-        taken = min(count - done, STEP_RECORDS)
-        begins, next_txid = starts[-1], first + done
-        try:
-            found = cut_stored(data, begins, partition_id, next_txid, next_txid + taken - 1, taken)
-        except RecordChecksumError as error:
-            request.problem, request.damaged = f"{error}: nothing of the append is stored", True
-            return request
-        except RecordPartitionError as error:  # whole, as a reader of version 0 may have given it: no damage
-            request.problem = f"{error}: nothing of the append is stored"
-            return request
-        for start, end in pairwise(found):  # the data's own checksum, by which version 0 is read
-            if crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(data, start + RECORD_HEAD_SIZE):
-                request.problem = f"the data checksum of a record from {next_txid} on is wrong"
-                request.damaged = True
-                return request
-        starts += found[1:]
-        done += taken
-        if done < count:
-            yield 2 * (taken + ((found[-1] - begins) >> 10))
+    return request, first, count, data
+
+
+def _cut(request: Request, data: bytes, begins: int, first: int, count: int) -> list[int] | None:
+    """Where the records in disk form begin, and the end of the last one; each is checked as a whole. None,
+    and a `problem`: one is changed, or of another partition."""
+    try:
+        starts = cut_stored(data, begins, request.partition_id, first, first + count - 1, count)
+    except RecordChecksumError as error:
+        request.problem, request.damaged = f"{error}: nothing of the append is stored", True
+        return None
+    except RecordPartitionError as error:  # whole, as a reader of version 0 may have given it: no damage
+        request.problem = f"{error}: nothing of the append is stored"
+        return None
+    for start, end in pairwise(starts):  # the data's own checksum, by which version 0 is read
+        if crc32(data[start + STORED_HEAD_BYTES : end - 4]) != unpack_u32(data, start + RECORD_HEAD_SIZE):
+            request.problem = f"the data checksum of a record from {first} on is wrong"
+            request.damaged = True
+            return None
+    return starts
+
+
+def _complete(request: Request, first: int, count: int, data: bytes, starts: list[int]) -> None:
+    """All records are in order. `ProtocolError` when something follows them."""
     if starts[-1] != len(data):
         raise ProtocolError("an append of stored records has left-over bytes")
-    sizes = [end - start for start, end in pairwise(starts)]
-    request.batch = RecordBatch(first, count, data, sizes)
-    return request
+    request.batch = RecordBatch(first, count, data, [end - start for start, end in pairwise(starts)])
 
 
 def _next_txid(batches: list[RecordBatch]) -> int:

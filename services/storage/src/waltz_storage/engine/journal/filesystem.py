@@ -28,6 +28,7 @@ import contextlib
 import errno
 import posixpath
 import threading
+from collections.abc import Callable
 from itertools import takewhile
 from uuid import UUID
 
@@ -56,6 +57,7 @@ class JournaledFiles:
         self._fs, self._directory, self._room = fs, directory, room
         self._shared: dict[str, SharedFile] = {}
         self._pending: dict[SharedFile, None] = {}
+        self._later: dict[Callable[[], None], int] = {}
         self._pending_bytes = 0
         self._no_space = False  # what waits found no space below
         self._kept_open = 0  # files without a user, for what is not made in them
@@ -83,7 +85,7 @@ class JournaledFiles:
     @property
     def unmade(self) -> bool:
         """Something is in the journal only."""
-        return bool(self._pending)
+        return bool(self._pending or self._later)
 
     @property
     def written_bytes(self) -> int:
@@ -161,6 +163,12 @@ class JournaledFiles:
         if shared.unsynced_bytes > _UNSYNCED_BYTES and len(shared.unsynced) > 1:
             self.log(shared)
 
+    def write_later(self, write: Callable[[], None], size_bytes: int) -> None:
+        """Writes that nobody syncs: `write` makes all of them, directly before the next ones are made below.
+        `size_bytes`: how many bytes they have grown by since the last call."""
+        self._later[write] = self._later.get(write, 0) + size_bytes
+        self._pending_bytes += size_bytes
+
     def log(self, shared: SharedFile) -> None:
         """Put what was written to a file into the journal's buffer. `OSError`."""
         self.check()
@@ -216,6 +224,10 @@ class JournaledFiles:
         journal, and is tried again; appends are refused until there is space."""
         if self._failed is not None:
             return
+        later, self._later = self._later, {}
+        for write, size_bytes in later.items():
+            self._pending_bytes -= size_bytes
+            write()
         self._no_space = self._make_soon = False
         self._kept_open = 0
         for shared in list(self._pending):

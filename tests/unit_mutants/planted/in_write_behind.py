@@ -1,0 +1,90 @@
+"""Planted bugs in what a storage node writes into its files some time after an append."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_engine = bugs_in("services/storage/src/waltz_storage/engine")
+
+WRITE_BEHIND_BUGS = (
+    _engine(
+        "checkpoint_waits_in_memory",
+        "C7",
+        "segment.py",
+        "        waits = index_later and (next_txid - 1) % layout.CHECKPOINT_INTERVAL >= len(offsets)\n",
+        "        waits = index_later\n",
+        "Release 0.13.2 looks for the end of the log from an entry that a power loss took away.",
+    ),
+    _engine(
+        "checkpoint_at_the_end_of_an_append_waits",
+        "C7",
+        "segment.py",
+        "(next_txid - 1) % layout.CHECKPOINT_INTERVAL >= len(offsets)\n",
+        "next_txid % layout.CHECKPOINT_INTERVAL >= len(offsets)\n",
+        "The same for an append that begins with a checkpoint.",
+    ),
+    _engine(
+        "only_new_entries_are_written",
+        "reads",
+        "segment.py",
+        "                self._write_index(index, self._unindexed + offsets)\n",
+        "                self._write_index(index, offsets)\n",
+        "An index entry points at the record of another transaction.",
+    ),
+    _engine(
+        "cut_leaves_room_for_entries_that_wait",
+        "reads",
+        "segment.py",
+        "        index.truncate(self._index_offset(min(next_txid, self._index_end)))\n",
+        "        index.truncate(self._index_offset(next_txid))\n",
+        "The index has zeros where entries follow that were not written.",
+    ),
+    _engine(
+        "cut_forgets_entries_that_wait",
+        "reads",
+        "segment.py",
+        "        self.write_index()\n        offset = self._end_before(next_txid)\n",
+        "        offset = self._end_before(next_txid)\n",
+        "After a truncation entries of records that are gone are written for those in their place.",
+    ),
+    _engine(
+        "sync_leaves_entries_in_memory",
+        "compatibility",
+        "segment.py",
+        "        self.write_index()\n        if self._index_synced and self._data_synced:\n",
+        "        if self._index_synced and self._data_synced:\n",
+        "After an orderly end, or in a full segment, the index is short.",
+    ),
+    _engine(
+        "closed_partition_has_an_older_mark",
+        "C5",
+        "partition.py",
+        "                if self._mark_waits:\n                    self._note_mark()\n                self._guarded(self._sidecar.sync)\n",
+        "                self._guarded(self._sidecar.sync)\n",
+        "Damage of records that were synced is taken for a torn end after an orderly stop.",
+    ),
+    _engine(
+        "mark_of_a_partition_that_is_given_up",
+        "C5",
+        "partition.py",
+        "        self._mark_waits = False\n        self._guarded(lambda: self._sidecar.write_mark",
+        "        self._guarded(lambda: self._sidecar.write_mark",
+        "A later life of the copy takes the mark of the one before for its own.",
+    ),
+    _engine(
+        "given_up_partition_has_a_short_index",
+        "compatibility",
+        "partition.py",
+        "        self._guarded(self._segments[-1].write_index)\n        self._guarded(lambda: self._bear_witness(fence=fence))\n",
+        "        self._guarded(lambda: self._bear_witness(fence=fence))\n",
+        "Release 0.13.2 finds files whose index is short.",
+    ),
+    _engine(
+        "waiting_entries_take_no_space",
+        "bounds",
+        "journal/filesystem.py",
+        "        self._later[write] = self._later.get(write, 0) + size_bytes\n        self._pending_bytes += size_bytes\n",
+        "        self._later[write] = self._later.get(write, 0) + size_bytes\n",
+        "A full disk has no room for the index of what was acknowledged.",
+    ),
+)
