@@ -112,6 +112,11 @@ def write_fully(file: File, data: bytes | memoryview, offset: int) -> None:
 
 def write_parts_fully(file: File, parts: Sequence[bytes], offset: int) -> None:
     """Write parts back to back without joining them, continuing after short writes."""
+    if len(parts) == 1:  # the usual one
+        taken = file.pwritev(parts, offset)
+        if taken < len(parts[0]):
+            write_fully(file, memoryview(parts[0])[max(taken, 0) :], offset + max(taken, 0))
+        return
     for start in range(0, len(parts), _MAX_PARTS):
         chunk = parts[start : start + _MAX_PARTS]
         total = sum(map(len, chunk))

@@ -249,8 +249,9 @@ class DiskPool:
             else:
                 queue.finished(result)
             return
-        gate = self._gate
-        lone = gate is not None and _is_lone(items, gate.limits)
+        gate, journaling = self._gate, self.manager.journaling
+        # With a journal what shares a batch with others is not measured.
+        lone = gate is not None and (alone or not journaling) and _is_lone(items, gate.limits)
         free = not self._on_threads and not self._next_batch
         if gate is not None and alone and lone and free and gate.open:
             started = perf_counter()
@@ -259,7 +260,7 @@ class DiskPool:
             queue.finished(result)
             self._settle_when_due()
             return
-        if self.manager.journaling:
+        if journaling:
             self._next_batch.append(QueuedJob(queue, job, items))
             self._schedule_batch()
             return

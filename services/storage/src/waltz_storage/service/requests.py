@@ -60,6 +60,7 @@ APPEND = storage.AppendRequest.TYPE
 STORED_APPEND = storage.StoredAppendRequest.TYPE
 APPENDS = frozenset({APPEND, STORED_APPEND})
 """For one comparison per queued request."""
+_SUCCESS = storage.SuccessResponse.TYPE
 DAMAGED_APPENDS = "damaged-append-request"
 """Name of the counter of appends that are refused because a record does not match its checksum."""
 COUNTERS: dict[int, str] = {
@@ -137,7 +138,7 @@ class Request:
 
     def success(self) -> bytes:
         """The Success frame."""
-        return reply_head(self.version, storage.SuccessResponse.TYPE, *self.ids)
+        return reply_head(self.channel.version, _SUCCESS, self.session_id, self.seq_num, self.partition_id)
 
     def failure(self, text: str) -> bytes:
         """The Failure frame: a text for people, never a stack (weakness 17)."""
@@ -178,7 +179,7 @@ def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Re
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
     """An Append request, of either kind, with its records in disk form. `ProtocolError` when it is
     malformed."""
-    if body[0] == STORED_APPEND and not is_much(body):
+    if body[0] == STORED_APPEND:
         whole, first, count, data = _stored_append_head(channel, body, now_seconds)
         starts = _cut(whole, data, 0, first, count)
         if starts is not None:

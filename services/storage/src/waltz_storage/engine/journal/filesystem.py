@@ -153,7 +153,7 @@ class JournaledFiles:
 
     def written(self, shared: SharedFile, offset: int, raw: bytes) -> None:
         """A write to a file. `OSError`."""
-        if not shared.covers(offset, raw):
+        if shared.unsynced and not shared.covers(offset, raw):
             self.log(shared)
         shared.write(offset, raw)
         self._pending[shared] = None
@@ -175,7 +175,7 @@ class JournaledFiles:
         journal = self._running()
         most = journal.max_write_bytes
         for offset, raw in shared.take_unsynced().items():
-            for start in range(0, len(raw), most):
+            for start in range(0, len(raw), most) if len(raw) > most else (0,):
                 piece = raw if len(raw) <= most else raw[start : start + most]
                 journal.write(shared.relative, offset + start, piece)
                 if journal.buffered_bytes >= journal.max_buffered_bytes:

@@ -62,9 +62,13 @@ class JournaledFile:
 
     def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
         """See the seam."""
-        if not self._files.journaling:
+        files = self._files
+        if not files.journaling:
             return self._below.pwritev(parts, offset)
-        return self.pwrite(parts[0] if len(parts) == 1 else b"".join(parts), offset)
+        files.check()
+        raw = parts[0] if len(parts) == 1 else b"".join(parts)
+        files.written(self._shared, offset, raw)
+        return len(raw)
 
     def truncate(self, size: int) -> None:
         """See the seam."""

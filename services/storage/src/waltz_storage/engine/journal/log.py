@@ -91,6 +91,10 @@ class Journal:
     def __init__(self, journal_id: UUID, file_bytes: int, files: list[JournalFile]) -> None:
         self._journal_id = journal_id
         self._file_bytes = file_bytes
+        self.max_write_bytes = max(1, file_bytes // 4 - WRITE_HEADER_SIZE)
+        """The most bytes that one write change may carry."""
+        self.max_buffered_bytes = file_bytes // 2
+        """With so much buffered it is time for a commit: it must fit into half of the files."""
         self.files = files
         self._active = files[0]
         self._salt = 0
@@ -141,16 +145,6 @@ class Journal:
     def begin(self) -> None:
         """Take the first file into use. Before any change. `OSError`."""
         self._use(self.files[0])
-
-    @property
-    def max_write_bytes(self) -> int:
-        """The most bytes that one write change may carry."""
-        return max(1, self._file_bytes // 4 - WRITE_HEADER_SIZE)
-
-    @property
-    def max_buffered_bytes(self) -> int:
-        """With so much buffered it is time for a commit: it must fit into half of the files."""
-        return self._file_bytes // 2
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         """Bytes at an offset of a file."""
