@@ -61,7 +61,8 @@ def check_config(role: str, config: Mapping[str, object]) -> Iterable[tuple[str,
 
 def _wrong(key: Key, value: object) -> str:
     if key.kind is Kind.TEXT:
-        return ""
+        fits = not key.words or str(value) in key.words or str(value).upper() in key.words
+        return "" if fits else f"must be one of {', '.join(key.words)}"
     if key.kind is Kind.BOOLEAN:
         return "" if isinstance(value, bool) or str(value).lower() in _TRUTHS else "must be true or false"
     try:

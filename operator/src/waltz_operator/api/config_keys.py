@@ -18,12 +18,13 @@ class Kind(StrEnum):
 
 
 class Key(NamedTuple):
-    """One key. `above`: the minimum itself is not allowed."""
+    """One key. `above`: the minimum itself is not allowed. `words`: the values of a text, if they are few."""
 
     kind: Kind
     minimum: float | None = None
     maximum: float | None = None
     above: bool = False
+    words: tuple[str, ...] = ()
 
 
 KEYS: Mapping[str, Mapping[str, Key]] = {
@@ -59,7 +60,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.admin.ssl.allowedPeers": Key(Kind.TEXT),
         "storage.queue.maxBytes": Key(Kind.INTEGER, 1024),
         "storage.queue.totalBytes": Key(Kind.INTEGER, 1048576),
-        "storage.log.level": Key(Kind.TEXT),
+        "storage.log.level": Key(Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL")),
         "storage.log.json": Key(Kind.BOOLEAN),
         "storage.graphite.hostname": Key(Kind.TEXT),
         "storage.graphite.port": Key(Kind.INTEGER, 0, 65535, True),
@@ -110,10 +111,10 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.minFetchSize": Key(Kind.INTEGER, 1),
         "server.realtimeThreshold": Key(Kind.INTEGER, 1),
         "server.transactionDataCacheSize": Key(Kind.INTEGER, 0),
-        "server.transactionDataCacheAllocation": Key(Kind.TEXT),
+        "server.transactionDataCacheAllocation": Key(Kind.TEXT, words=("HEAP", "DIRECT")),
         "server.maxFrameBytes": Key(Kind.INTEGER, 1024),
         "server.maxProtocolVersion": Key(Kind.INTEGER, 4, 5),
-        "server.feedCompression": Key(Kind.TEXT),
+        "server.feedCompression": Key(Kind.TEXT, words=("none", "zstd")),
         "server.maxConnections": Key(Kind.INTEGER, 1),
         "server.maxHandshakes": Key(Kind.INTEGER, 1),
         "server.receiveBytes": Key(Kind.INTEGER, 1048576),
@@ -135,7 +136,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.graphite.prefix": Key(Kind.TEXT),
         "server.graphite.reportIntervalMs": Key(Kind.INTEGER, 1),
         "server.graphite.useUdp": Key(Kind.BOOLEAN),
-        "server.log.level": Key(Kind.TEXT),
+        "server.log.level": Key(Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL")),
         "server.log.json": Key(Kind.BOOLEAN),
         "server.ssl.enabled": Key(Kind.TEXT),
         "server.ssl.allowUnverified": Key(Kind.TEXT),

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
@@ -53,7 +53,11 @@ class ServerSettings(ZooKeeperSettings):
     transaction_cache_size_bytes: int = Field(
         default=128 * MIB, alias="server.transactionDataCacheSize", ge=0
     )
-    transaction_cache_allocation: str = Field(default="heap", alias="server.transactionDataCacheAllocation")
+    transaction_cache_allocation: str = Field(
+        default="heap",
+        alias="server.transactionDataCacheAllocation",
+        json_schema_extra={"enum": ["HEAP", "DIRECT"]},
+    )
     """`heap` or `direct`; Python has one kind of memory, so both mean the same."""
     max_frame_bytes: int = Field(default=64 * MIB, alias="server.maxFrameBytes", ge=1024)
     max_protocol_version: int = Field(
@@ -106,7 +110,9 @@ class ServerSettings(ZooKeeperSettings):
     graphite_interval_seconds: int = Field(default=60, alias="server.graphite.reportIntervalMs", ge=1)
     """The key says milliseconds, 0.13.2 takes it as seconds, and so do we (weakness 13.22)."""
     graphite_use_udp: bool = Field(default=False, alias="server.graphite.useUdp")
-    log_level: str = Field(default="INFO", alias="server.log.level")
+    log_level: str = Field(
+        default="INFO", alias="server.log.level", json_schema_extra={"enum": [*LOG_LEVELS]}
+    )
     log_json: bool = Field(default=False, alias="server.log.json")
 
     @field_validator("transaction_cache_allocation")

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
@@ -70,7 +70,9 @@ class StorageSettings(ZooKeeperSettings):
     admin_allowed_peers: AllowedPeers = Field(default=None, alias="storage.admin.ssl.allowedPeers")
     queue_bytes: int = Field(default=32 << 20, alias="storage.queue.maxBytes", ge=1024)
     queue_total_bytes: int = Field(default=512 << 20, alias="storage.queue.totalBytes", ge=1 << 20)
-    log_level: str = Field(default="INFO", alias="storage.log.level")
+    log_level: str = Field(
+        default="INFO", alias="storage.log.level", json_schema_extra={"enum": [*LOG_LEVELS]}
+    )
     log_json: bool = Field(default=False, alias="storage.log.json")
     graphite_host: str | None = Field(default=None, alias="storage.graphite.hostname")
     graphite_port: int = Field(default=2003, alias="storage.graphite.port", gt=0, le=_MAX_PORT)

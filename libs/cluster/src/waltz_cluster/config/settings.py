@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=BaseModel)
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL")
+"""In capitals or not."""
 ZOOKEEPER_TLS = "zookeeper.ssl"
 """The prefix of what protects the connection to ZooKeeper."""
 
@@ -93,6 +95,13 @@ class RoleSettings(BaseModel):
 
     source: str = Field(default="settings", exclude=True)
     tls: dict[str, TlsOptions] = Field(default_factory=dict)
+
+    @field_validator("log_level", check_fields=False)
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.upper() not in LOG_LEVELS:
+            raise ValueError(f"must be one of {', '.join(LOG_LEVELS)}")
+        return value
 
     @classmethod
     def keys(cls) -> list[str]:
