@@ -47,6 +47,8 @@ class FrameQueue:
         self.next_txid = next_txid
         self.frames: deque[Frame] = deque()
         self.base_seq = 0
+        self.end_seq = 0
+        """Number of the next frame to be built."""
         self.retained_bytes = 0
         self.waiting: list[AppendEntry] = []
         """Entries that have an id and no frame yet."""
@@ -55,11 +57,6 @@ class FrameQueue:
         somebody needs it."""
         self._max_frame_bytes = max_frame_bytes
         self._max_frame_records = max_frame_records
-
-    @property
-    def end_seq(self) -> int:
-        """Number of the next frame to be built."""
-        return self.base_seq + len(self.frames)
 
     @property
     def end_txid(self) -> int:
@@ -99,6 +96,7 @@ class FrameQueue:
         records = self._stored_of(taken) if self.stored else _wire_of(taken)
         frame = Frame(self.end_seq, taken, records, size_bytes)
         self.frames.append(frame)
+        self.end_seq += 1
         self.retained_bytes += size_bytes
         return frame
 
