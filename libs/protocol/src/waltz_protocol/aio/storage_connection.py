@@ -22,10 +22,10 @@ from waltz_protocol.frames.storage import (
     ADMIN_SEQ_NUM_OFFSET,
     RECORD_LIST_RESPONSE_TYPE,
     SEQ_NUM_OFFSET,
-    is_success,
     parse_prefix,
     parse_record_list,
     storage_append_parts,
+    success_body,
 )
 from waltz_protocol.messages import admin, storage
 from waltz_protocol.messages.fields import Message, RpcError
@@ -55,6 +55,8 @@ class _Connection:
         self._requester = requester
         self._channel: Channel | None = None
         self._versions = self._protocol.versions
+        self.version = 0
+        """Of the protocol, the one that both sides speak."""
 
     async def _connect(
         self, tls: ClientTls | None, connect_timeout_seconds: float, max_frame_bytes: int, opening: Message
@@ -67,6 +69,7 @@ class _Connection:
             handshake_timeout_seconds=connect_timeout_seconds,
         )
         self._channel = await connect(self.endpoint, settings, self._requester, tls, connect_timeout_seconds)
+        self.version = self._channel.version
         try:
             await self._requester.call(_OPEN_SEQ_NUM, self._encode(opening), self._check_open)
         except RequestFailedError as e:
@@ -84,11 +87,6 @@ class _Connection:
 
     def _encode(self, message: Message) -> tuple[bytes]:
         return (self._protocol.encode(message, self.version),)
-
-    @property
-    def version(self) -> int:
-        """The version of the protocol that both sides speak."""
-        return 0 if self._channel is None else self._channel.version
 
     @property
     def closed(self) -> bool:
@@ -193,8 +191,10 @@ class StorageConnection(_Connection):
         parts: tuple[bytes, ...],
         callback: AppendCallback,
     ) -> None:
+        success = success_body(session_id, seq_num, partition_id)
+
         def replied(body: memoryview | None, error: WaltzProtocolError | None) -> None:
-            if body is None or is_success(body, session_id, partition_id):
+            if body is None or body == success:
                 callback(error)
                 return
             try:
