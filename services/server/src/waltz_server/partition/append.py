@@ -435,10 +435,10 @@ class AppendQueue:
         self._queue_again()
         self._waits.session_lost()
 
-    def committed(self, entries: Sequence[AppendEntry]) -> None:
-        """Slots of write and append locks rise to the id, marks go."""
-        locks, now = self.locks, self._loop.time()
-        arrived_at, handed_at, same = 0.0, 0.0, 0
+    def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
+        """Slots of write and append locks rise to the id, marks go. `now`: when the majority was known."""
+        locks, first = self.locks, item_of(entries[0])
+        arrived_at, handed_at, same = first.arrived_at, first.handed_at, 0
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
@@ -453,11 +453,10 @@ class AppendQueue:
                 self._marked.difference_update(item.marked)
                 if self._lines.waiting:
                     self._lines.unmarked(dict.fromkeys(item.marked))
-            if item.arrived_at == arrived_at and item.handed_at == handed_at:
-                same += 1
-                continue
-            self._metrics.stored(now, arrived_at, handed_at, same)
-            arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
+            if item.arrived_at != arrived_at or item.handed_at != handed_at:
+                self._metrics.stored(now, arrived_at, handed_at, same)
+                arrived_at, handed_at, same = item.arrived_at, item.handed_at, 0
+            same += 1
         self._metrics.stored(now, arrived_at, handed_at, same)
         self._outcomes.committed(entries, now)
         self._settle()

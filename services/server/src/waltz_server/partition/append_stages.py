@@ -36,15 +36,14 @@ class AppendStages:
         self.feed = registry.timer(prefix + "feed")
 
     def handed_over(self, items: Sequence[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
-        """The store has taken them; each remembers when. Returns them."""
-        arrived_at, same = 0.0, 0
+        """The store has taken them, at least one; each remembers when. Returns them."""
+        arrived_at, same = items[0].arrived_at, 0
         for item in items:
             item.handed_at = now
-            if item.arrived_at == arrived_at:
-                same += 1
-                continue
-            self.queue.update_many(now - arrived_at, same)
-            arrived_at, same = item.arrived_at, 1
+            if item.arrived_at != arrived_at:
+                self.queue.update_many(now - arrived_at, same)
+                arrived_at, same = item.arrived_at, 0
+            same += 1
         self.queue.update_many(now - arrived_at, same)
         return items
 
