@@ -69,7 +69,7 @@ class _Connection:
             handshake_timeout_seconds=connect_timeout_seconds,
         )
         self._channel = await connect(self.endpoint, settings, self._requester, tls, connect_timeout_seconds)
-        self.version = self._channel.version
+        self._greeted(self._channel.version)
         try:
             await self._requester.call(_OPEN_SEQ_NUM, self._encode(opening), self._check_open)
         except RequestFailedError as e:
@@ -81,6 +81,10 @@ class _Connection:
         except BaseException:
             self._channel.abort("cancelled while opening")
             raise
+
+    def _greeted(self, version: int) -> None:
+        """The Hellos are exchanged; what depends on the version never changes from now on."""
+        self.version = version
 
     def _check_open(self, body: memoryview) -> None:
         raise NotImplementedError

@@ -17,10 +17,12 @@ from waltz_protocol.types import RecordHeader, SessionInfo
 class StoredConnection(StorageConnection):
     """One open connection to a storage port, by a server. Errors as for StorageConnection."""
 
-    @property
-    def stored_records(self) -> bool:
-        """Whether the node hands out and takes stored records; one of release 0.13.2 does not."""
-        return self.version >= storage.StoredRangeRequest.SINCE
+    stored_records = False
+    """Whether the node hands out and takes stored records; one of release 0.13.2 does not."""
+
+    def _greeted(self, version: int) -> None:
+        super()._greeted(version)
+        self.stored_records = version >= storage.StoredRangeRequest.SINCE
 
     async def last_session_end_and_headers(
         self, session_id: int, partition_id: int, first: int, max_count: int

@@ -79,6 +79,7 @@ APPEND_UNITS = 20
 LOCK_UNITS = 3
 """Of work, see `aio.turns`."""
 _HAND_OVER_BYTES = 1024 * 1024
+_STORE_OPEN = StoreState.OPEN  # a look-up by name takes as long as a call
 
 
 class AppendQueue:
@@ -314,7 +315,7 @@ class AppendQueue:
 
     def _can_append(self) -> bool:
         store = self._store
-        return self._open and not self._sealed and store.state is StoreState.OPEN and store.writable
+        return self._open and not self._sealed and store.state is _STORE_OPEN and store.writable
 
     def _is_marked(self, append: Append) -> bool:
         """Whether an append in flight writes or appends one of these locks."""
@@ -380,7 +381,7 @@ class AppendQueue:
             # The session went between the check and the call: everything goes back in order.
             self._queue_again(self._put_back(item_of(entry)) for entry in batch)
             return False
-        self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
+        self._in_flight += self._metrics.stages.handed_over(map(item_of, batch), now)
         self.handed += len(batch)
         return True
 
