@@ -2,6 +2,7 @@
 version 1 of the storage protocol (docs/protocol.md, version 1)."""
 
 import asyncio
+from functools import partial
 
 from waltz_protocol.aio.storage_connection import AppendCallback, StorageConnection
 from waltz_protocol.errors import RequestFailedError
@@ -9,6 +10,7 @@ from waltz_protocol.frames.storage import (
     STORED_RANGE_RESPONSE_TYPE,
     parse_stored_range,
     stored_append_parts,
+    success_body,
 )
 from waltz_protocol.messages import storage
 from waltz_protocol.types import RecordHeader, SessionInfo
@@ -89,4 +91,5 @@ class StoredConnection(StorageConnection):
         parts = stored_append_parts(
             self.version, session_id, seq_num, partition_id, committed, first, count, records
         )
-        self._submit(session_id, seq_num, partition_id, parts, callback)
+        success = success_body(session_id, seq_num, partition_id)
+        self._requester.submit(seq_num, parts, partial(self._append_answered, success, callback))
