@@ -379,7 +379,7 @@ class AppendQueue:
             self._store.append(batch)
         except StoreNotOpenError:
             # The session went between the check and the call: everything goes back in order.
-            self._queue_again(self._put_back(item_of(entry)) for entry in batch)
+            self._queue_again(map(self._put_back, map(item_of, batch)))
             return False
         self._in_flight += self._metrics.stages.handed_over(map(item_of, batch), now)
         self.handed += len(batch)

@@ -117,12 +117,14 @@ class StoreSession:
                 replica.fill(self)
         while queue.waiting:
             end_seq = queue.end_seq
-            ready = [r for r in members if r.next_seq == end_seq and r.has_room]
-            if not ready:
+            frame = None
+            for replica in members:
+                if replica.next_seq == end_seq and replica.has_room:
+                    if frame is None:
+                        frame = queue.build()
+                    replica.send(self, frame)
+            if frame is None:
                 return
-            frame = queue.build()
-            for replica in ready:
-                replica.send(self, frame)
         if queue.base_seq < self._committed_seq:
             self._trim()
 
