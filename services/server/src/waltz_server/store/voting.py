@@ -81,7 +81,7 @@ class Votes:
         while voter.answered and outstanding and outstanding[0][0] in voter.answered:
             voter.answered.discard(outstanding[0][0])
             voter.durable = outstanding.popleft()[1]
-        return voter.listed and voter.durable > self.committed and self._count()
+        return voter.listed and self._count()
 
     def end(self, replica: str) -> None:
         """The replica failed: what it stored so far stays, nothing it says later counts."""
