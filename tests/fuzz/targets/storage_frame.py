@@ -20,7 +20,6 @@ from waltz_protocol.frames.storage import (
     APPEND_HEAD_BYTES,
     APPEND_TYPE,
     RECORD_LIST_RESPONSE_TYPE,
-    is_success,
     list_parts,
     parse_record_list,
     storage_append_parts,
@@ -48,7 +47,6 @@ def check(data: bytes) -> None:
     records = _check_append(body, message)
     if records is None:
         records = _check_record_list(body, message)
-    is_success(body, 1, 2)
     if records is not None:
         _check_disk_form(*records)
     try:

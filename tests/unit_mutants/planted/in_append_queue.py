@@ -291,8 +291,8 @@ APPEND_BUGS = (
         "lost_session_goes_on_taking",
         "D5",
         "append.py",
-        "store.state is StoreState.OPEN and store.writable\n",
-        "store.state is StoreState.OPEN\n",
+        "store.state is _STORE_OPEN and store.writable\n",
+        "store.state is _STORE_OPEN\n",
         "Appends are handed over without regard to the bytes in flight.",
     ),
     # ---- lines of those who wait for locks

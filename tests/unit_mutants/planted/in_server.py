@@ -142,7 +142,7 @@ SERVER_BUGS = (
         "gap_in_the_commits_is_no_fault",
         "D1",
         "owned_partition.py",
-        "        if mark is not None and first != mark + 1:\n",
+        "        if mark.known and first != mark.txid + 1:\n",
         "        if mark is not None and first <= mark:\n",
         "Commits with a gap before them are published.",
     ),

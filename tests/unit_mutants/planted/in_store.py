@@ -447,8 +447,8 @@ STORE_BUGS = (
         "large_record_makes_no_frame",
         "D2",
         "frames.py",
-        "            if size_bytes + size > room and count:\n",
-        "            if size_bytes + size > room:\n",
+        "            if size_bytes + size > self._max_frame_bytes and count:\n",
+        "            if size_bytes + size > self._max_frame_bytes:\n",
         "A record larger than a frame is never sent.",
     ),
     _bug(

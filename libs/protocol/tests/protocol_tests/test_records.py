@@ -14,11 +14,11 @@ from waltz_protocol.frames.storage import (
     APPEND_TYPE,
     admin_record_list_parts,
     found_parts,
-    is_success,
     list_parts,
     parse_prefix,
     reply_head,
     storage_append_parts,
+    success_body,
     unpack_append_head,
 )
 from waltz_protocol.messages import admin, storage
@@ -118,7 +118,7 @@ def test_storage_frames_are_those_of_the_codec() -> None:
     success = reply_head(0, storage.SuccessResponse.TYPE, *ids)
     assert success == STORAGE.encode(storage.SuccessResponse(*ids), 0)
     assert parse_prefix(success[FRAME_HEADER_SIZE:]) == (storage.SuccessResponse.TYPE, *ids)
-    assert is_success(success[FRAME_HEADER_SIZE:], 5, 4)
+    assert success[FRAME_HEADER_SIZE:] == success_body(*ids)
     kind = storage.RecordResponse.TYPE
     assert b"".join(found_parts(0, kind, *ids, WIRE)) == STORAGE.encode(
         storage.RecordResponse(*ids, RECORD), 0

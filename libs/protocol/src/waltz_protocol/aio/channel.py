@@ -27,8 +27,7 @@ from waltz_protocol.aio.peer_watch import PeerWatch, is_tcp, set_options
 from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
-from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, keep_alive_frame
-from waltz_protocol.frame import Magic as FrameMagic
+from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, Magic, keep_alive_frame
 from waltz_protocol.handshake import FEATURES, HELLO_VERSION, choose_version, decode_hello, encode_hello
 
 _log = logging.getLogger(__name__)
@@ -115,7 +114,7 @@ class ChannelOwner(Protocol):
 
 Part = bytes | bytearray | memoryview
 ACCEPTING_READ_IDLE_SECONDS = 1900.0
-WATCHED = frozenset({(FrameMagic.CLIENT, 5)})
+WATCHED = frozenset({(Magic.CLIENT, 5)})
 """Protocols and versions in which both sides write a keep-alive when they have said nothing for a while, and
 close a connection on which they hear nothing: a peer that is there and does nothing is noticed, too."""
 WATCHED_KEEP_ALIVE_SECONDS = 20.0
@@ -157,8 +156,7 @@ class Channel(Incoming):
         self._behind = False
         """More is queued than one turn writes."""
         self._close_error: type[HandshakeError] | type[ChannelClosedError] = ChannelClosedError
-        self._lost = False
-        self._notified = False
+        self._lost = self._notified = False
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._lost_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -231,7 +229,7 @@ class Channel(Incoming):
     def _write(self, transport: asyncio.Transport, most: int) -> None:
         parts, rest = _cut(self._parts, most) if self._queued_bytes > most else (self._parts, [])
         self._parts = rest
-        self._queued_bytes = sum(map(len, rest))
+        self._queued_bytes = sum(map(len, rest)) if rest else 0
         self._last_write = self._loop.time()
         transport.write(b"".join(parts))
         if rest and not self._flush_scheduled:
@@ -342,9 +340,11 @@ class Channel(Incoming):
 
     def _queue(self, parts: tuple[bytes | bytearray | memoryview, ...]) -> None:
         self._parts += parts
+        queued_bytes = self._queued_bytes
         for part in parts:
-            self._queued_bytes += len(part)
-        if self._queued_bytes > self.settings.write_high_bytes and not self._behind:
+            queued_bytes += len(part)
+        self._queued_bytes = queued_bytes
+        if queued_bytes > self.settings.write_high_bytes and not self._behind:
             self.flush_now()  # bounds the copy, and lets the transport say that it is full
         elif not self._flush_scheduled:
             self._flush_scheduled = True
@@ -478,7 +478,7 @@ class Channel(Incoming):
         if self._keep_alive is not None and now >= self._last_write + self._keep_alive:
             self._last_write = now
             if not self._parts and self._transport_writable:  # else there is more to say than that
-                magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
+                magic, version = self._splitter.expected or (Magic.HELLO, HELLO_VERSION)
                 self._queue((keep_alive_frame(magic, version),))
                 self.flush_now()
         self._schedule_timer(now)

@@ -236,7 +236,10 @@ class Incoming(asyncio.BufferedProtocol):
             error = e
         self._delivering = False
         if delivered:
-            self._guard(lambda: handler.frames_ended(self))
+            try:
+                handler.frames_ended(self)
+            except Exception as e:
+                self._failed(e)
         if error is not None:
             self._failed(error)
         elif self._turns is not None and not self.closed:

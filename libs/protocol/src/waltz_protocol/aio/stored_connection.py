@@ -2,6 +2,7 @@
 version 1 of the storage protocol (docs/protocol.md, version 1)."""
 
 import asyncio
+from functools import partial
 
 from waltz_protocol.aio.storage_connection import AppendCallback, StorageConnection
 from waltz_protocol.errors import RequestFailedError
@@ -9,6 +10,7 @@ from waltz_protocol.frames.storage import (
     STORED_RANGE_RESPONSE_TYPE,
     parse_stored_range,
     stored_append_parts,
+    success_body,
 )
 from waltz_protocol.messages import storage
 from waltz_protocol.types import RecordHeader, SessionInfo
@@ -17,10 +19,12 @@ from waltz_protocol.types import RecordHeader, SessionInfo
 class StoredConnection(StorageConnection):
     """One open connection to a storage port, by a server. Errors as for StorageConnection."""
 
-    @property
-    def stored_records(self) -> bool:
-        """Whether the node hands out and takes stored records; one of release 0.13.2 does not."""
-        return self.version >= storage.StoredRangeRequest.SINCE
+    stored_records = False
+    """Whether the node hands out and takes stored records; one of release 0.13.2 does not."""
+
+    def _greeted(self, version: int) -> None:
+        super()._greeted(version)
+        self.stored_records = version >= storage.StoredRangeRequest.SINCE
 
     async def last_session_end_and_headers(
         self, session_id: int, partition_id: int, first: int, max_count: int
@@ -87,4 +91,5 @@ class StoredConnection(StorageConnection):
         parts = stored_append_parts(
             self.version, session_id, seq_num, partition_id, committed, first, count, records
         )
-        self._submit(session_id, seq_num, partition_id, parts, callback)
+        success = success_body(session_id, seq_num, partition_id)
+        self._requester.submit(seq_num, parts, partial(self._append_answered, success, callback))

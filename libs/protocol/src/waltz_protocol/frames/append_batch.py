@@ -35,6 +35,8 @@ _REPEATED_HEAD = struct.Struct(">b16siq")
 _REPEATED_FRAME_HEAD = struct.Struct(">bhib16siq")
 _TYPE_AND_REQ_ID = 17
 _ANSWER = struct.Struct(">b3iq")
+_COMMITTED_ANSWER = struct.Struct(">b3iqi")
+_COMMITTED = 0
 _INT = struct.Struct(">i")
 _CONFLICT = struct.Struct(">ii")
 
@@ -51,7 +53,7 @@ class Repeated(NamedTuple):
 class Verdict(IntEnum):
     """What became of an append. `decides` says whether it is the end of a repeated one, too."""
 
-    COMMITTED = 0
+    COMMITTED = _COMMITTED
     LOCK_CONFLICT = 1
     STALE_GENERATION = 2
     NOT_MOUNTED = 3
@@ -150,10 +152,11 @@ def encode_answers(client_id: int, answers: Sequence[Answer], version: int) -> b
     writer = Writer()
     for answer in answers:
         verdict, generation, partition_id, seq_num, number, count, lock, winner, text = answer
+        if verdict == _COMMITTED:
+            writer.raw(_COMMITTED_ANSWER.pack(_COMMITTED, generation, partition_id, seq_num, number, count))
+            continue
         writer.raw(_ANSWER.pack(verdict, generation, partition_id, seq_num, number))
-        if verdict is Verdict.COMMITTED:
-            writer.i32(count)
-        elif verdict is Verdict.LOCK_CONFLICT:
+        if verdict is Verdict.LOCK_CONFLICT:
             writer.raw(_CONFLICT.pack(lock, winner))
         else:
             writer.text(text)

@@ -63,6 +63,8 @@ def feed_frames_for_version(v4_frames: bytes | bytearray | memoryview, version: 
     count, rest = divmod(len(v4_frames), FRAME_BYTES)
     if rest or not 0 <= version < 128:
         raise EncodeError(f"{len(v4_frames)} bytes are not whole feed frames for version {version}")
+    if count == 1:
+        return b"".join((v4_frames[:2], bytes((version,)), v4_frames[3:]))
     stamped = bytearray(v4_frames)
     stamped[2::FRAME_BYTES] = bytes((version,)) * count
     return bytes(stamped)

@@ -29,6 +29,7 @@ _FRAME_PREFIX_COUNT = struct.Struct(">bhibqqii")
 _APPEND_HEAD = struct.Struct(">bqqii")
 _ADMIN_LIST_HEAD = struct.Struct(">bqii")
 _STORED_APPEND_HEAD = struct.Struct(">bqqiqqi")
+_FRAME_STORED_APPEND_HEAD = struct.Struct(">bhibqqiqqi")
 _STORED_RANGE = struct.Struct(">qi")
 _COUNT = struct.Struct(">i")
 
@@ -91,10 +92,11 @@ def stored_append_parts(
     records: bytes,
 ) -> tuple[bytes, bytes]:
     """The same with stored records, and the committed mark of the session."""
-    head = _STORED_APPEND_HEAD.pack(
-        STORED_APPEND_TYPE, session_id, seq_num, partition_id, committed, first, count
-    )
-    return frame_header(Magic.STORAGE, version, len(head) + len(records)) + head, records
+    head = _FRAME_STORED_APPEND_HEAD.pack(
+        Magic.STORAGE, version, STORED_APPEND_HEAD_BYTES + len(records),
+        STORED_APPEND_TYPE, session_id, seq_num, partition_id, committed, first, count,
+    )  # fmt: skip
+    return head, records
 
 
 def reply_head(
@@ -164,12 +166,9 @@ def admin_record_list_parts(
     return frame_header(Magic.ADMIN, version, len(head) + len(wire_records)), head, wire_records
 
 
-def is_success(body: memoryview | bytes, session_id: int, partition_id: int) -> bool:
-    """True for exactly a success reply to that session and partition."""
-    if len(body) != _PREFIX_BYTES:
-        return False
-    code, session, _, partition = _PREFIX.unpack(body)
-    return bool(code == SUCCESS_TYPE and session == session_id and partition == partition_id)
+def success_body(session_id: int, seq_num: int, partition_id: int) -> bytes:
+    """The body of the reply that says that this request was carried out."""
+    return _PREFIX.pack(SUCCESS_TYPE, session_id, seq_num, partition_id)
 
 
 def parse_record_list(body: memoryview) -> tuple[int, memoryview]:

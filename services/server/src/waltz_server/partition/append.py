@@ -79,6 +79,7 @@ APPEND_UNITS = 20
 LOCK_UNITS = 3
 """Of work, see `aio.turns`."""
 _HAND_OVER_BYTES = 1024 * 1024
+_STORE_OPEN = StoreState.OPEN  # a look-up by name takes as long as a call
 
 
 class AppendQueue:
@@ -314,7 +315,7 @@ class AppendQueue:
 
     def _can_append(self) -> bool:
         store = self._store
-        return self._open and not self._sealed and store.state is StoreState.OPEN and store.writable
+        return self._open and not self._sealed and store.state is _STORE_OPEN and store.writable
 
     def _is_marked(self, append: Append) -> bool:
         """Whether an append in flight writes or appends one of these locks."""
@@ -378,9 +379,9 @@ class AppendQueue:
             self._store.append(batch)
         except StoreNotOpenError:
             # The session went between the check and the call: everything goes back in order.
-            self._queue_again(self._put_back(item_of(entry)) for entry in batch)
+            self._queue_again(map(self._put_back, map(item_of, batch)))
             return False
-        self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
+        self._in_flight += self._metrics.stages.handed_over(map(item_of, batch), now)
         self.handed += len(batch)
         return True
 
@@ -435,10 +436,10 @@ class AppendQueue:
         self._queue_again()
         self._waits.session_lost()
 
-    def committed(self, entries: Sequence[AppendEntry]) -> None:
-        """Slots of write and append locks rise to the id, marks go."""
-        locks, now = self.locks, self._loop.time()
-        arrived_at, handed_at, same = 0.0, 0.0, 0
+    def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
+        """Slots of write and append locks rise to the id, marks go. `now`: when the majority was known."""
+        locks, first = self.locks, item_of(entries[0])
+        arrived_at, handed_at, same = first.arrived_at, first.handed_at, 0
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
@@ -453,11 +454,10 @@ class AppendQueue:
                 self._marked.difference_update(item.marked)
                 if self._lines.waiting:
                     self._lines.unmarked(dict.fromkeys(item.marked))
-            if item.arrived_at == arrived_at and item.handed_at == handed_at:
-                same += 1
-                continue
-            self._metrics.stored(now, arrived_at, handed_at, same)
-            arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
+            if item.arrived_at != arrived_at or item.handed_at != handed_at:
+                self._metrics.stored(now, arrived_at, handed_at, same)
+                arrived_at, handed_at, same = item.arrived_at, item.handed_at, 0
+            same += 1
         self._metrics.stored(now, arrived_at, handed_at, same)
         self._outcomes.committed(entries, now)
         self._settle()

@@ -11,7 +11,7 @@ arrived in one turn are counted together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.partition.queued_append import QueuedAppend
@@ -35,16 +35,16 @@ class AppendStages:
         self.commit = registry.timer(prefix + "commit")
         self.feed = registry.timer(prefix + "feed")
 
-    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
-        """The store has taken them; each remembers when. Returns them."""
-        arrived_at, same = 0.0, 0
+    def handed_over(self, taken: Iterable[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
+        """The store has taken them, at least one; each remembers when. Returns them."""
+        items = list(taken)
+        arrived_at, same = items[0].arrived_at, 0
         for item in items:
             item.handed_at = now
-            if item.arrived_at == arrived_at:
-                same += 1
-                continue
-            self.queue.update_many(now - arrived_at, same)
-            arrived_at, same = item.arrived_at, 1
+            if item.arrived_at != arrived_at:
+                self.queue.update_many(now - arrived_at, same)
+                arrived_at, same = item.arrived_at, 0
+            same += 1
         self.queue.update_many(now - arrived_at, same)
         return items
 

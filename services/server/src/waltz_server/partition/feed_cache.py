@@ -28,7 +28,7 @@ Frames = bytes | memoryview
 class _Block:
     __slots__ = ("first", "frames")
 
-    def __init__(self, first: int, frames: bytes) -> None:
+    def __init__(self, first: int, frames: Frames) -> None:
         self.first = first
         self.frames: bytes | bytearray = bytearray(frames)
 
@@ -67,12 +67,11 @@ class FeedCache:
         return block
 
     def store(self, key: tuple[int, int], block: _Block, size_before: int) -> None:
-        """Account for a block that was made or has grown; evict others until the budget holds."""
+        """Account for a block that was made or has grown since `get`; evict others until the budget holds."""
         block.seal()
         size = len(block.frames) + _BLOCK_OVERHEAD_BYTES
         self.used_bytes += size - size_before
         self._blocks[key] = block
-        self._blocks.move_to_end(key)
         while self.used_bytes > self.capacity_bytes and len(self._blocks) > 1:
             _, evicted = self._blocks.popitem(last=False)
             self.used_bytes -= len(evicted.frames) + _BLOCK_OVERHEAD_BYTES
@@ -95,29 +94,32 @@ class PartitionFeedCache:
 
     def put(self, first: int, frames: bytes) -> None:
         """Add consecutive version 4 frames of committed transactions `first`, `first` + 1, ..."""
-        view = memoryview(frames)
-        end = first + len(view) // FRAME_BYTES
+        end = first + len(frames) // FRAME_BYTES
         position = first
         while position < end:
             number = position // BLOCK_FRAMES
             stop = min(end, (number + 1) * BLOCK_FRAMES)
-            offset = (position - first) * FRAME_BYTES
-            self._put_run(number, position, stop, view[offset : (stop - first) * FRAME_BYTES])
+            run: Frames = frames
+            if stop - position < end - first:
+                offset = (position - first) * FRAME_BYTES
+                run = memoryview(frames)[offset : (stop - first) * FRAME_BYTES]
+            self._put_run(number, position, stop, run)
             position = stop
 
-    def _put_run(self, number: int, first: int, end: int, frames: memoryview) -> None:
+    def _put_run(self, number: int, first: int, end: int, frames: Frames) -> None:
         key = (self._partition_id, number)
         block = self._cache.get(key)
         before = self._cache.size_of(block)
-        if block is None or first > block.end:
-            block = _Block(first, bytes(frames))
+        block_end = -1 if block is None else block.end
+        if block is None or first > block_end:
+            block = _Block(first, frames)
         elif end < block.first:
             return
         else:
             if first < block.first:
                 block.prepend(first, frames[: (block.first - first) * FRAME_BYTES])
-            if end > block.end:
-                block.extend(frames[(block.end - first) * FRAME_BYTES :])
+            if end > block_end:
+                block.extend(frames[(block_end - first) * FRAME_BYTES :])
         self._cache.store(key, block, before)
 
     def slice(self, first: int, max_count: int) -> Frames | None:

@@ -464,17 +464,17 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
-        began, first, mark = self._loop.time(), entries[0].transaction_id, self.high_water_mark
-        if mark is not None and first != mark + 1:
-            self._fail(f"transaction {first} was committed after {mark}")
+        began, first, mark = self._loop.time(), entries[0].transaction_id, self._mark
+        if mark.known and first != mark.txid + 1:
+            self._fail(f"transaction {first} was committed after {mark.txid}")
             return
-        self._appends.committed(entries)
+        self._appends.committed(entries, began)
         put = self._transactions.put_committed
         frames = []
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
             put(entry)
-        self._mark.rise_to(entries[-1].transaction_id)
+        mark.rise_to(entries[-1].transaction_id)
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
         followed = self._feeds.publish(first, b"".join(frames))
         if self._block_feeds.publish(first, entries) or followed:

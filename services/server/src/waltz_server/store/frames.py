@@ -12,7 +12,6 @@ import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
 
 from waltz_protocol.frames.blocks import stored_of_entry
 from waltz_server.store.api import AppendEntry
@@ -47,19 +46,17 @@ class FrameQueue:
         self.next_txid = next_txid
         self.frames: deque[Frame] = deque()
         self.base_seq = 0
+        self.end_seq = 0
+        """Number of the next frame to be built."""
         self.retained_bytes = 0
         self.waiting: list[AppendEntry] = []
         """Entries that have an id and no frame yet."""
+        self._waiting_bytes = 0
         self.stored = False
         """Frames are built as stored records: a replica takes these. The other form is made from them where
         somebody needs it."""
         self._max_frame_bytes = max_frame_bytes
         self._max_frame_records = max_frame_records
-
-    @property
-    def end_seq(self) -> int:
-        """Number of the next frame to be built."""
-        return self.base_seq + len(self.frames)
 
     @property
     def end_txid(self) -> int:
@@ -77,30 +74,37 @@ class FrameQueue:
             size_bytes += len(entry.tail)
         self.next_txid = txid
         self.waiting += entries
+        self._waiting_bytes += size_bytes
         return size_bytes
 
     def build(self) -> Frame:
         """Make the next frame of what waits: up to the limits, at least one record (which may be larger)."""
-        waiting = self.waiting
-        room = self._max_frame_bytes
+        taken, size_bytes = self.waiting, self._waiting_bytes
+        if size_bytes <= self._max_frame_bytes and len(taken) <= self._max_frame_records:
+            self.waiting = []
+        else:
+            count, size_bytes = self._fitting()
+            taken, self.waiting = taken[:count], taken[count:]
+        self._waiting_bytes -= size_bytes
+        records = self._stored_of(taken) if self.stored else _wire_of(taken)
+        frame = Frame(self.end_seq, taken, records, size_bytes)
+        self.frames.append(frame)
+        self.end_seq += 1
+        self.retained_bytes += size_bytes
+        return frame
+
+    def _fitting(self) -> tuple[int, int]:
+        """How many of those that wait fit into a frame, and the bytes of their wire records."""
         count = size_bytes = 0
-        for entry in waiting:
+        for entry in self.waiting:
             size = _RECORD_HEAD_BYTES + len(entry.tail)
-            if size_bytes + size > room and count:
+            if size_bytes + size > self._max_frame_bytes and count:
                 break
             size_bytes += size
             count += 1
             if count == self._max_frame_records:
                 break
-        if count == len(waiting):
-            taken, self.waiting = waiting, []
-        else:
-            taken, self.waiting = waiting[:count], waiting[count:]
-        records = self._stored_of(taken) if self.stored else _wire_of(taken)
-        frame = Frame(self.end_seq, taken, records, size_bytes)
-        self.frames.append(frame)
-        self.retained_bytes += size_bytes
-        return frame
+        return count, size_bytes
 
     @staticmethod
     def _stored_of(entries: Sequence[AppendEntry]) -> RecordRun:
@@ -109,8 +113,7 @@ class FrameQueue:
         for entry in entries:
             entry.stored = stored_of_entry(entry.transaction_id, entry.req_id, entry.tail)
             records.append(entry.stored)
-        starts = list(accumulate(map(len, records), initial=0))
-        return RecordRun.of_stored(entries[0].transaction_id, b"".join(records), starts)
+        return RecordRun.of_records(entries[0].transaction_id, records)
 
     def get(self, seq: int) -> Frame:
         return self.frames[seq - self.base_seq]

@@ -46,6 +46,7 @@ from waltz_server.store.waiting import Signal, wait_for
 log = structlog.get_logger(__name__)
 
 _READ_RETRY_SECONDS = 0.05
+_OPEN = StoreState.OPEN  # a look-up by name takes as long as a call
 
 
 class QuorumPartitionStore:
@@ -243,7 +244,7 @@ class QuorumPartitionStore:
 
     def _open_session(self) -> StoreSession:
         session = None if self._run is None else self._run.open_session
-        if self._state is not StoreState.OPEN or session is None:
+        if session is None or self._state is not _OPEN:
             raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
         return session
 

@@ -15,7 +15,7 @@ from waltz_protocol.records import split_records
 
 
 class RecordRun:
-    """Records `first` to `last`, at least one. Made by `of_stored` and `of_wire`; immutable."""
+    """Records `first` to `last`, at least one. Made by the `of_…` below; immutable."""
 
     __slots__ = ("_joined", "_records", "_starts", "_stored", "_wire", "count", "first", "size_bytes")
 
@@ -35,6 +35,13 @@ class RecordRun:
     def of_stored(cls, first: int, data: bytes, starts: Sequence[int]) -> RecordRun:
         """Of stored records back to back; record i of them is from `starts[i]` to `starts[i + 1]`."""
         return cls(first, len(starts) - 1, len(data), data, starts)
+
+    @classmethod
+    def of_records(cls, first: int, records: list[bytes]) -> RecordRun:
+        """Of stored records, one by one."""
+        run = cls(first, len(records), sum(map(len, records)), None, ())
+        run._records = records
+        return run
 
     @classmethod
     def of_wire(cls, first: int, records: list[bytes]) -> RecordRun:

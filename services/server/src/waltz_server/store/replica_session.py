@@ -92,6 +92,8 @@ class ReplicaSession:
         self.next_seq = 0
         self.mode = ReplicaMode.CATCHING_UP
         """Changed by the transitions below only."""
+        self.live = self.ended = False
+        """Whether that is its mode; attributes, as each frame and each answer asks for them."""
         self.reason = ""
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -104,20 +106,8 @@ class ReplicaSession:
         self._changed = Signal()
 
     @property
-    def live(self) -> bool:
-        return self.mode is ReplicaMode.LIVE
-
-    @property
-    def ended(self) -> bool:
-        return self.mode is ReplicaMode.ENDED
-
-    @property
     def has_room(self) -> bool:
-        return (
-            self.mode is ReplicaMode.LIVE
-            and self.in_flight < self._window
-            and self.in_flight_bytes < self._max_bytes
-        )
+        return self.live and self.in_flight < self._window and self.in_flight_bytes < self._max_bytes
 
     def fill(self, session: SessionOfReplica) -> None:
         """Send kept frames while there is room."""
@@ -154,20 +144,25 @@ class ReplicaSession:
             if frame is None or frame.first != next_txid:
                 return False
             self.next_seq = frame.seq
-        self.mode = ReplicaMode.LIVE
+        self._change(ReplicaMode.LIVE)
         return True
 
     def become_catching_up(self) -> None:
         """Its next frame is not kept any longer."""
-        self.mode = ReplicaMode.CATCHING_UP
+        self._change(ReplicaMode.CATCHING_UP)
         self._changed.notify()
 
     def become_ended(self, reason: str) -> None:
         """The replica takes no part any longer; the first reason stays."""
         if not self.ended:
-            self.mode = ReplicaMode.ENDED
+            self._change(ReplicaMode.ENDED)
             self.reason = reason
             self._changed.notify()
+
+    def _change(self, mode: ReplicaMode) -> None:
+        self.mode = mode
+        self.live = mode is ReplicaMode.LIVE
+        self.ended = mode is ReplicaMode.ENDED
 
     async def take_part(self, session: SessionOfReplica) -> None:
         """Keep the replica going until it or the session ends. Never raises for the replica's own

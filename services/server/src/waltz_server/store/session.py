@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings
-from waltz_server.store.frames import Frame, FrameQueue
+from waltz_server.store.frames import FrameQueue
 from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_session import ReplicaSession
@@ -117,12 +117,14 @@ class StoreSession:
                 replica.fill(self)
         while queue.waiting:
             end_seq = queue.end_seq
-            ready = [r for r in members if r.next_seq == end_seq and r.has_room]
-            if not ready:
+            frame = None
+            for replica in members:
+                if replica.next_seq == end_seq and replica.has_room:
+                    if frame is None:
+                        frame = queue.build()
+                    replica.send(self, frame)
+            if frame is None:
                 return
-            frame = queue.build()
-            for replica in ready:
-                replica.send(self, frame)
         if queue.base_seq < self._committed_seq:
             self._trim()
 
@@ -164,23 +166,22 @@ class StoreSession:
         """Report what became committed, frame by frame, in order."""
         queue = self.queue
         committed = self.votes.committed
-        frames: list[Frame] = []
+        entries: list[AppendEntry] = []
+        size_bytes = 0
         while self._committed_seq < queue.end_seq:
             frame = queue.get(self._committed_seq)
             if frame.last > committed:
                 break
             self._committed_seq += 1
-            frames.append(frame)
-        if not frames:
-            return
-        if len(frames) == 1:
-            entries = frames[0].entries
-        else:
-            entries = [entry for frame in frames for entry in frame.entries]
-        size_bytes = sum(frame.size_bytes for frame in frames)
-        for frame in frames:
+            size_bytes += frame.size_bytes
+            if entries:
+                entries += frame.entries
+            else:
+                entries = frame.entries
             frame.entries = []
-        self.confirmations.committed(frames[-1].seq)
+        if not entries:
+            return
+        self.confirmations.committed(self._committed_seq - 1)
         self._trim()
         self._on_committed(entries, size_bytes)
 
@@ -191,11 +192,13 @@ class StoreSession:
         catching_up = False
         for replica in self._members:
             if replica.live:
-                needed = min(needed, replica.next_seq)
+                if replica.next_seq < needed:
+                    needed = replica.next_seq
             elif not replica.ended:
                 catching_up = True
+        most_bytes = self.settings.replica_backlog_bytes
         while queue.base_seq < self._committed_seq:
-            over = queue.retained_bytes > self.settings.replica_backlog_bytes
+            over = queue.retained_bytes > most_bytes
             if not over and (catching_up or queue.base_seq >= needed):
                 return
             if queue.base_seq >= needed:

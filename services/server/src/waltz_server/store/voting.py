@@ -21,10 +21,12 @@ class VotingError(StoreError):
 
 
 class _Voter:
-    __slots__ = ("answered", "durable", "ended", "listed", "outstanding")
+    __slots__ = ("answered", "durable", "ended", "listed", "next_txid", "outstanding")
 
-    def __init__(self) -> None:
-        self.durable = -1
+    def __init__(self, durable: int) -> None:
+        self.durable = durable
+        self.next_txid = durable + 1
+        """The first one that is not sent yet."""
         self.listed = False
         self.ended = False
         self.outstanding: deque[tuple[int, int]] = deque()
@@ -45,8 +47,7 @@ class Votes:
         """A replica is ready with everything up to `durable`; it has no voice yet."""
         if replica in self._voters:
             raise VotingError(f"{replica} joined twice")
-        voter = self._voters[replica] = _Voter()
-        voter.durable = durable
+        self._voters[replica] = _Voter(durable)
 
     def admit(self, replica: str) -> bool:
         """ZooKeeper lists the replica: its prefix counts. True when `committed` moved."""
@@ -59,11 +60,11 @@ class Votes:
     def sent(self, replica: str, first: int, last: int) -> None:
         """A frame with the records first..last went to the replica; it must continue what was sent before."""
         voter = self._voters[replica]
-        expected = voter.outstanding[-1][1] + 1 if voter.outstanding else voter.durable + 1
-        if voter.ended or first != expected or last < first:
+        if voter.ended or first != voter.next_txid or last < first:
             raise VotingError(
-                f"frame {first}..{last} for {replica}, expected {expected} (ended: {voter.ended})"
+                f"frame {first}..{last} for {replica}, expected {voter.next_txid} (ended: {voter.ended})"
             )
+        voter.next_txid = last + 1
         voter.outstanding.append((first, last))
 
     def stored(self, replica: str, first: int) -> bool:
