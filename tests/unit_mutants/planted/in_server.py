@@ -143,7 +143,7 @@ SERVER_BUGS = (
         "D1",
         "owned_partition.py",
         "        if mark.known and first != mark.txid + 1:\n",
-        "        if mark is not None and first <= mark:\n",
+        "        if mark.known and first <= mark.txid:\n",
         "Commits with a gap before them are published.",
     ),
     _bug(
