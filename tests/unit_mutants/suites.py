@@ -226,6 +226,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_safety_c6_crashes.py",
     ),
     "waltz_storage/service/disk_pool.py": (
+        f"{_STORAGE}/test_write_behind.py",
         f"{_STORAGE}/test_node_stored.py",
         f"{_STORAGE}/test_node.py",
         f"{_STORAGE}/test_node_fence.py",

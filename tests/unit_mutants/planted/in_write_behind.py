@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _engine = bugs_in("services/storage/src/waltz_storage/engine")
+_service = bugs_in("services/storage/src/waltz_storage/service")
 
 WRITE_BEHIND_BUGS = (
     _engine(
@@ -86,5 +87,50 @@ WRITE_BEHIND_BUGS = (
         "        self._later[write] = self._later.get(write, 0) + size_bytes\n        self._pending_bytes += size_bytes\n",
         "        self._later[write] = self._later.get(write, 0) + size_bytes\n",
         "A full disk has no room for the index of what was acknowledged.",
+    ),
+    _engine(
+        "deleted_segment_has_entries_that_wait",
+        "C4",
+        "segment.py",
+        "        self.close()\n        self._unindexed.clear()\n",
+        "        self.close()\n",
+        "The journal writes them while the segment is being deleted, and the partition goes out of service.",
+    ),
+    _engine(
+        "unforeseen_error_behind_a_commit",
+        "C1",
+        "journal/filesystem.py",
+        "            except Exception as error:\n                self._fail(error)\n                return False\n",
+        "            except OSError as error:\n                self._fail(error)\n                return False\n",
+        "A commit that is durable counts as failed, and its ids are given out again.",
+    ),
+    _engine(
+        "nothing_is_left_to_be_made_for_ever",
+        "bounds",
+        "journal/filesystem.py",
+        "            self._later.clear()\n",
+        "",
+        "After a failed commit a disk thread looks again and again for what it has to write.",
+    ),
+    _engine(
+        "rest_of_an_append_before_it_is_in_the_journal",
+        "C7",
+        "journal/filesystem.py",
+        "            self._log_in_pieces(shared, journal)\n",
+        "            for offset, raw in shared.take_unsynced().items():\n"
+        "                for start in range(0, len(raw), journal.max_write_bytes):\n"
+        "                    piece = raw[start : start + journal.max_write_bytes]\n"
+        "                    journal.write(shared.relative, offset + start, piece)\n"
+        "                    if journal.buffered_bytes >= journal.max_buffered_bytes:\n"
+        "                        self._commit_now()\n",
+        "After a power loss an append that nobody acknowledged is taken for damage.",
+    ),
+    _service(
+        "unforeseen_error_of_a_commit_stops_nothing",
+        "C1",
+        "disk_pool.py",
+        "                self._stop_partitions(before, str(error))\n",
+        "",
+        "Ids that are in the journal are given out again, and the copies lie behind each other.",
     ),
 )

@@ -3,20 +3,24 @@ read from memory until then."""
 
 from __future__ import annotations
 
+import random
 import struct
 from itertools import pairwise
 
 import pytest
 
+from waltz_protocol.errors import RequestFailedError
 from waltz_storage.engine.errors import PartitionFailedError
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
 from waltz_storage.engine.journal.log import JournalSettings, read_journal
 from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import HEADER_SIZE, INDEX_ENTRY_SIZE
+from waltz_storage.engine.segment import Segment
 from waltz_storage.engine.sidecar import Sidecar
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
+from .node_support import GatedExecutor, connected, records, running_node
 from .support import (
     ROOT,
     append,
@@ -116,6 +120,50 @@ def test_a_cut_of_entries_that_wait(made: int, keep: int) -> None:
     assert (indexed(disk), mark(disk)) == (keep + 3, keep + 2)
 
 
+@pytest.mark.parametrize("keep", [-1, 2, 3])
+def test_a_cut_that_deletes_a_segment_whose_entries_wait(keep: int) -> None:
+    disk = empty_disk()
+    manager = opened(disk, threshold=HEADER_SIZE + 3 * (40 + SIZE))
+    partition = manager.get(0)
+    for txid in range(7):
+        append(partition, txid)
+        if txid >= 4:  # made with the witness of the second segment
+            manager.commit()
+    assert (partition.num_segments, len(partition._segments[-1]._unindexed)) == (2, 2)
+    assert partition.truncate(keep) == keep
+    manager.commit()
+    assert partition.failed is None
+    append(partition, keep + 1)
+    manager.commit()
+    assert_holds(partition, keep + 2)
+    manager.close()
+    found = indexed(disk) + (indexed(disk, first=4) if keep == 3 else 0)
+    assert (found, mark(disk)) == (keep + 2, keep + 1)
+
+
+@pytest.mark.parametrize(("file_bytes", "count", "size"), [(64 << 10, 900, 20), (1 << 20, 2048, 480)])
+def test_safety_c7_power_is_lost_within_an_append_of_several_commits(
+    file_bytes: int, count: int, size: int
+) -> None:
+    """Nothing of it was acknowledged, and none of it is taken for damage."""
+    settings = JournalSettings(file_bytes=file_bytes, files=3)
+    for seed in range(12):
+        disk = empty_disk()
+        manager = open_manager(disk, journal=settings)
+        manager.assign(0)
+        append(manager.get(0), 0, 10, size)
+        manager.close()  # names are durable
+        manager = open_manager(disk, journal=settings)
+        manager.get(0).raise_fence(5)  # the witness is written: the next commit is made at once
+        append(manager.get(0), 10, count, size)
+        assert_holds(manager.get(0), 10 + count, size)
+        disk.restart(CrashMode.SOME, random.Random(seed))
+        again = open_manager(disk)
+        assert again.damaged == {}
+        assert_holds(again.get(0), 10, size)
+        again.close()
+
+
 def test_a_full_segment_has_its_entries() -> None:
     disk = empty_disk()
     manager = opened(disk, threshold=HEADER_SIZE + 3 * (40 + SIZE))
@@ -194,8 +242,67 @@ def test_nothing_follows_a_failed_commit(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(PartitionFailedError, match="journal"):
         manager.commit()
     monkeypatch.undo()
+    assert not manager.unmade
     manager.make()
     assert (indexed(disk), mark(disk)) == (3, 2)
+
+
+async def test_safety_c1_an_error_that_nobody_foresaw_ends_the_journal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever was acknowledged is there, and nothing is taken after it."""
+    disk, write_index, broken = empty_disk(), Segment.write_index, True
+
+    def out_of_memory(segment: Segment) -> None:
+        nonlocal broken
+        if broken and segment._unindexed:
+            broken = False
+            raise MemoryError
+        write_index(segment)
+
+    monkeypatch.setattr(Segment, "write_index", out_of_memory)
+    settings = JournalSettings(file_bytes=16 << 10, files=3)
+    async with (
+        running_node(ROOT, fs=disk, journal=settings, executor=GatedExecutor(), assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        taken = 0
+        with pytest.raises(RequestFailedError, match="MemoryError"):
+            while taken < 900:
+                await server.append(1, 0, records(taken, 3))
+                taken += 3
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await server.append(1, 0, records(node.manager.get(0).max_txid + 1, 3))
+        assert "MemoryError" in str(node.manager.files and node.manager.files.failed)
+    disk.restart(CrashMode.KEEP)
+    manager = open_manager(disk)
+    assert manager.damaged == {}
+    assert manager.get(0).max_txid >= taken - 1
+    assert_holds(manager.get(0), manager.get(0).max_txid + 1)
+
+
+async def test_safety_c1_a_commit_that_ends_in_an_unforeseen_error_stops_its_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, commit, broken = empty_disk(), StorageManager.commit, False
+
+    def out_of_memory(manager: StorageManager) -> None:
+        commit(manager)
+        if broken:
+            raise MemoryError
+
+    monkeypatch.setattr(StorageManager, "commit", out_of_memory)
+    async with (
+        running_node(ROOT, fs=disk, journal=LARGE, executor=GatedExecutor(), assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        await server.append(1, 0, records(0, 3))
+        broken = True
+        with pytest.raises(RequestFailedError, match="MemoryError"):
+            await server.append(1, 0, records(3, 3))
+        broken = False
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await server.append(1, 0, records(node.manager.get(0).max_txid + 1, 3))
 
 
 def _fails(_file: FaultyFile) -> None:

@@ -314,6 +314,7 @@ class Segment:
         the log.
         """
         self.close()
+        self._unindexed.clear()
         for path in (self.index_path, self.data_path):
             if self._fs.exists(path):  # else the attempt before this one took it away
                 self._fs.unlink(path)

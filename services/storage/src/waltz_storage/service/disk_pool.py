@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import NamedTuple, TypeVar
@@ -325,10 +325,18 @@ class DiskPool:
             if not isinstance(error, StorageError):
                 log.error("a commit of the journal failed", exc_info=error)
                 error = StorageError(f"internal error: {type(error).__name__}: {error}")
+                self._stop_partitions(before, str(error))
             for partition_id, shown in before.items():
                 self.manager.hide(partition_id, shown)
             return [(queue, _failed(items, error)) for queue, _, items in batch]
         return results
+
+    def _stop_partitions(self, partition_ids: Iterable[int], text: str) -> None:
+        """Nothing is known about them any longer."""
+        for partition_id in partition_ids:
+            partition = self.manager.partitions.get(partition_id)
+            if partition is not None:
+                partition.failed = partition.failed or text
 
     def flush(self) -> None:
         """With a journal: write into the files what is in the journal only. Not while a batch runs."""
@@ -389,11 +397,9 @@ class DiskPool:
             return self._broken(queue.partition_id, items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
-        """An error nobody foresaw: nothing is known about the partition any longer, so it stops."""
-        partition = self.manager.partitions.get(partition_id)
+        """An error nobody foresaw."""
         text = f"internal error: {type(error).__name__}: {error}"
-        if partition is not None:
-            partition.failed = partition.failed or text
+        self._stop_partitions([partition_id], text)
         return _failed(items, StorageError(text))
 
     def count(self, partition_id: int, items: list[Request | Call]) -> None:

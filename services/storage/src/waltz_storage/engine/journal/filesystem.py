@@ -173,11 +173,27 @@ class JournaledFiles:
         """Put what was written to a file into the journal's buffer. `OSError`."""
         self.check()
         journal = self._running()
+        fitting = min(journal.max_write_bytes, journal.max_buffered_bytes - journal.buffered_bytes)
+        if shared.unsynced_bytes < fitting:
+            for offset, raw in shared.take_unsynced().items():
+                journal.write(shared.relative, offset, raw)
+            if journal.buffered_bytes >= journal.max_buffered_bytes:
+                self._commit_now()
+        else:
+            self._log_in_pieces(shared, journal)
+
+    def _log_in_pieces(self, shared: SharedFile, journal: Journal) -> None:
+        """More than one commit takes: a commit in between makes what it has, and nothing of the rest."""
         most = journal.max_write_bytes
-        for offset, raw in shared.take_unsynced().items():
-            for start in range(0, len(raw), most) if len(raw) > most else (0,):
-                piece = raw if len(raw) <= most else raw[start : start + most]
+        writes = shared.hold_back()
+        self._pending_bytes -= sum(map(len, writes.values()))
+        for offset, raw in writes.items():
+            for start in range(0, len(raw), most):
+                piece = raw[start : start + most]
                 journal.write(shared.relative, offset + start, piece)
+                shared.pending.append((offset + start, piece))
+                self._pending[shared] = None
+                self._pending_bytes += len(piece)
                 if journal.buffered_bytes >= journal.max_buffered_bytes:
                     self._commit_now()
 
@@ -224,10 +240,8 @@ class JournaledFiles:
         journal, and is tried again; appends are refused until there is space."""
         if self._failed is not None:
             return
-        later, self._later = self._later, {}
-        for write, size_bytes in later.items():
-            self._pending_bytes -= size_bytes
-            write()
+        if not self._write_what_waits():
+            return
         self._no_space = self._make_soon = False
         self._kept_open = 0
         for shared in list(self._pending):
@@ -239,6 +253,19 @@ class JournaledFiles:
             self._pending_bytes = 0
         self._room.promised_bytes = self._pending_bytes
 
+    def _write_what_waits(self) -> bool:
+        """Whether that worked. An error that nobody foresaw ends the journal: what it has committed is durable,
+        and what would be taken after it is not known to fit."""
+        later, self._later = self._later, {}
+        for write, size_bytes in later.items():
+            self._pending_bytes -= size_bytes
+            try:
+                write()
+            except Exception as error:
+                self._fail(error)
+                return False
+        return True
+
     def _commit(self) -> None:
         self.check()
         journal = self._running()
@@ -247,6 +274,7 @@ class JournaledFiles:
         except Exception as error:
             self._fail(error)
             self._lost = True
+            self._later.clear()
             self._pending.clear()  # what is not durable stays in memory, where the engine still looks for it
             raise OSError(errno.EIO, self._failed) from error
         self._created.clear()

@@ -56,6 +56,14 @@ class SharedFile:
         writes, self.unsynced, self.unsynced_bytes = self.unsynced, {}, 0
         return writes
 
+    def hold_back(self) -> dict[int, bytes]:
+        """The same, and the file below does not get them yet."""
+        for offset, raw in self.unsynced.items():
+            place = self._newest.pop(offset, None)
+            if place is not None and self.pending[place][1] is raw:
+                self.pending[place] = (offset, b"")
+        return self.take_unsynced()
+
     def cut_unsynced(self, size: int) -> None:
         """Forget what was written behind `size` bytes and is not in the journal."""
         kept = {offset: raw[: size - offset] for offset, raw in self.unsynced.items() if offset < size}
