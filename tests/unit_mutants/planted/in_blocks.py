@@ -67,6 +67,22 @@ BLOCK_BUGS = (
         "        return looked\n",
         "A turn of the loop sends a block to each of thousands of feeds.",
     ),
+    _server(
+        "reads_do_not_follow_the_size_of_records",
+        "bounds",
+        "block_feeds.py",
+        "            self._range_transactions = max(1, min(fitting, most, MAX_BLOCK_TRANSACTIONS))\n",
+        "            self._range_transactions = max(1, min(most, MAX_BLOCK_TRANSACTIONS))\n",
+        "One read brings many blocks of large records, and four of them are asked for at a time.",
+    ),
+    _server(
+        "a_node_that_answers_with_fewer_is_asked_for_as_many",
+        "bounds",
+        "block_feeds.py",
+        "            most = count if count < asked else max(2 * asked, self._range_transactions)\n",
+        "            most = MAX_BLOCK_TRANSACTIONS\n",
+        "What nodes of 0.13.2 leave out of their answers is asked for one answer after the other.",
+    ),
     _public(
         "from_now_on_is_when_the_request_arrives",
         "D1",

@@ -67,8 +67,11 @@ COST_OF_COMPRESSION = 4
 """Each byte of a feed that takes compressed blocks counts as so many: 512 KiB in a turn."""
 MAX_BLOCK_FEEDS_PER_CLIENT = 100
 READ_AHEAD_RANGES = 4
-RANGE_TRANSACTIONS = 256
-"""What one read from a storage node brings at most; so many are asked for at a time, of each range."""
+FIRST_RANGE_TRANSACTIONS = 256
+"""Of one read from a storage node, before anything is known about the size of records."""
+RANGE_BYTES = MAX_BLOCK_BYTES * 7 // 8
+"""Of one read, by the mean size of the records of the last one: a block, with space for those that are a
+little larger."""
 FAILURES_PER_TURN = 1000
 _MOST_CREDIT = 2**62
 
@@ -123,6 +126,8 @@ class BlockFeeds:
         self._parked: dict[Client, list[BlockFeed]] = {}
         self._reading = AwaitedReads[BlockFeed](reader, loop, self._place)
         self._dry: set[BlockFeed] = set()
+        self._range_transactions = FIRST_RANGE_TRANSACTIONS
+        """Asked for in one read; learnt from what the last one brought."""
         self._scheduled = False
         self._closed = False
 
@@ -373,22 +378,30 @@ class BlockFeeds:
 
     def _read(self, first: int, client: Client) -> None:
         """Ask for what comes next, in ranges of which each is one answer of a storage node."""
-        mark = self._mark.txid
-        for number in range(READ_AHEAD_RANGES):
-            start = first + number * RANGE_TRANSACTIONS
-            if start > mark:
-                return
-            self._reader.request(start, min(RANGE_TRANSACTIONS, mark - start + 1), client)
+        mark, count = self._mark.txid, self._range_transactions
+        for start in range(first, min(first + READ_AHEAD_RANGES * count, mark + 1), count):
+            self._reader.request(start, min(count, mark - start + 1), client)
 
     def delivered(self, first: int, end: int, records: Sequence[bytes]) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
         feeds get on even if the cache is too small to keep it."""
+        self._learn_range(end - first, records)
         for position, feed in self._reading.delivered(first, end):
             part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
             if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
                 self._send(feed, part)
             else:
                 self._place(feed)
+
+    def _learn_range(self, asked: int, records: Sequence[bytes]) -> None:
+        """How many records to ask for, so that one read brings about a block. Where fewer came than were
+        asked for no more than that, for what lacks of a range is not read ahead; else twice as many at
+        most."""
+        if records:
+            count = len(records)
+            most = count if count < asked else max(2 * asked, self._range_transactions)
+            fitting = RANGE_BYTES * count // total_bytes(records)
+            self._range_transactions = max(1, min(fitting, most, MAX_BLOCK_TRANSACTIONS))
 
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
