@@ -1,9 +1,41 @@
-"""What feeds of blocks ask storage nodes for."""
+"""What feeds of blocks ask storage nodes and the cache for."""
 
 import pytest
 
 from server_tests.test_block_feeds import blocks, ids, open_feed, reader
-from waltz_testkit.partition_rig import PartitionRig
+from waltz_protocol.frames.blocks import stored_of_record
+from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
+from waltz_testkit.partition_rig import PartitionRig, wire_record
+
+
+async def test_a_turn_looks_at_a_bounded_number_however_small_the_credits_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with PartitionRig(records=600) as rig:
+        for txid in range(600):
+            rig.partition._transactions.put(txid, stored_of_record(wire_record(txid)))
+        feeds = rig.partition.block_feeds_of(reader())
+        looked, get, slice_of = 0, PartitionTransactionCache.get, PartitionTransactionCache.slice
+
+        def counted(cache: PartitionTransactionCache, transaction_id: int) -> bytes | None:
+            nonlocal looked
+            looked += 1
+            return get(cache, transaction_id)
+
+        def counted_slice(cache: PartitionTransactionCache, first: int, most: int) -> list[bytes]:
+            nonlocal looked
+            found = slice_of(cache, first, most)
+            looked += len(found)
+            return found
+
+        monkeypatch.setattr(PartitionTransactionCache, "get", counted)
+        monkeypatch.setattr(PartitionTransactionCache, "slice", counted_slice)
+        client = reader()
+        for seq_num in range(50):
+            open_feed(rig, client, credit=1, seq_num=seq_num)
+        feeds._pump()
+        assert len(blocks(client)) == 50
+        assert looked <= 50 * (2 + SLICE_RECORDS)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.compressed_blocks import PartitionBlocks
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
-from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
 from waltz_server.store.api import AppendEntry
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -317,33 +317,40 @@ class BlockFeeds:
             return 1
         return self._send(feed, self._cached(first, self._end_of_slice(feed)))
 
-    def _cached(self, first: int, last: int) -> Iterator[bytes]:
-        """What the cache has of these without a gap; each is looked up when it is asked for."""
-        get = self._cache.get
-        for transaction_id in range(first, last + 1):
-            record = get(transaction_id)
-            if record is None:
-                return
-            yield record
+    def _cached(self, first: int, last: int) -> Iterator[Sequence[bytes]]:
+        """What the cache has of these without a gap, in pieces; each is looked up when it is asked for."""
+        while first <= last and (piece := self._cache.slice(first, last - first + 1)):
+            yield piece
+            first += len(piece)
 
     def _end_of_slice(self, feed: BlockFeed) -> int:
         """The last transaction that one turn of a feed looks at."""
         last = min(self._mark.txid, feed.position + MAX_BLOCK_TRANSACTIONS)
         return last if feed.until is None else min(last, feed.until)
 
-    def _send(self, feed: BlockFeed, records: Iterable[bytes]) -> int:
+    def _send(self, feed: BlockFeed, pieces: Iterable[Sequence[bytes]]) -> int:
         """One block of the records after the feed's position. How many were looked at, at least one; of large
         ones as many as cost the same."""
         most_bytes = min(MAX_BLOCK_BYTES, feed.credit_bytes)
         chosen: list[bytes] = []
         size = looked = 0
-        for record in records:
-            if not feed.headers or feed.wants(header_of_stored(record)):
-                if len(chosen) == feed.credit or (chosen and size + len(record) > most_bytes):
-                    break
-                chosen.append(record)
-                size += len(record)
-            looked += 1
+        for piece in pieces:
+            more = total_bytes(piece)
+            if not feed.headers and len(chosen) + len(piece) <= feed.credit and size + more <= most_bytes:
+                chosen += piece
+                size += more
+                looked += len(piece)
+                continue
+            before = looked
+            for record in piece:
+                if not feed.headers or feed.wants(header_of_stored(record)):
+                    if len(chosen) == feed.credit or (chosen and size + len(record) > most_bytes):
+                        break
+                    chosen.append(record)
+                    size += len(record)
+                looked += 1
+            if looked - before < len(piece):
+                break
         self._write(feed, feed.position + looked, len(chosen), b"".join(chosen))
         if feed.takes_zstd:
             size *= COST_OF_COMPRESSION
@@ -389,7 +396,7 @@ class BlockFeeds:
         for position, feed in self._reading.delivered(first, end):
             part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
             if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
-                self._send(feed, part)
+                self._send(feed, (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS)))
             else:
                 self._place(feed)
 
