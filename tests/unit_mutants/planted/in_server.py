@@ -368,8 +368,8 @@ SERVER_BUGS = (
         "a_run_is_cut_from_its_beginning",
         "D1",
         "transaction_cache.py",
-        "        return self.runs[number][at : at + most]\n",
-        "        return self.runs[number][:most] if at < len(self.runs[number]) else []\n",
+        "        return end - at, self.data[begin : starts[end]]\n",
+        "        return end - at, self.data[: starts[end - at]]\n",
         "A reader gets records from before its position.",
     ),
     _bug(

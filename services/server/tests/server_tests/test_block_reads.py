@@ -64,3 +64,33 @@ async def test_a_node_that_answers_with_fewer_is_asked_for_fewer() -> None:
         assert ids(client) == list(range(20_000))
         assert max(asked for _, asked in rig.store.reads) <= 512
         assert len(rig.store.reads) < 2 * 20_000 / 256
+
+
+async def test_safety_d1_what_a_run_has_above_the_mark_does_not_leave() -> None:
+    async with PartitionRig(records=3) as rig:
+        client = reader()
+        rig.partition._transactions.put_run(0, [stored_of_record(wire_record(n)) for n in range(40)])
+        open_feed(rig, client)
+        await rig.until(lambda: len(ids(client)) >= 3)
+        await rig.turns(50)
+        assert ids(client) == [0, 1, 2]
+        assert blocks(client)[-1].last == 2
+
+
+async def test_a_run_is_sent_as_far_as_the_credit_goes_and_through_the_filter() -> None:
+    async with PartitionRig(records=100) as rig:
+        client = reader()
+        size = len(stored_of_record(wire_record(0)))
+        rig.partition._transactions.put_run(0, [stored_of_record(wire_record(n)) for n in range(100)])
+        first = open_feed(rig, client, credit=7)
+        await rig.turns(50)
+        assert ids(client) == list(range(7))
+        rig.partition.block_feeds_of(client).credit(client, first.pack(), 50, 0)
+        await rig.until(lambda: len(ids(client)) == 57)
+        in_bytes, filtered = reader(2), reader(3)
+        open_feed(rig, in_bytes, credit_bytes=5 * size)
+        open_feed(rig, filtered, headers=[(1, 5)], until=99)
+        await rig.turns(50)
+        assert ids(in_bytes) == list(range(5))
+        assert not ids(filtered)
+        assert blocks(filtered)[-1].last == 99

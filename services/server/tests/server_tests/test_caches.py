@@ -179,7 +179,7 @@ def test_the_budget_is_exact_over_drops_and_evictions(steps: list[tuple[int, int
             for begin, run in zip(life.firsts, life.runs, strict=True):
                 assert begin >= end
                 end = begin + len(run)
-                held.append(sum(map(len, run)) + len(run) * RUN_RECORD_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES)
+                held.append(len(run.data) + len(run) * RUN_RECORD_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES)
         assert shared.used_bytes == sum(held) <= shared.capacity_bytes
         assert len(shared._order) - shared._dead == len(held)
 
@@ -201,6 +201,12 @@ def test_a_read_is_one_entry_and_found_from_anywhere_in_it() -> None:
     assert cache.slice(290, 5) == [record(n) for n in range(290, 295)]
     assert cache.slice(290, 1000) == [record(n) for n in range(290, 300)]
     assert cache.slice(100, 1000) == [record(n) for n in range(100, 100 + SLICE_RECORDS)]
+    whole = cache.joined(100, 1000, 1 << 20)
+    assert whole == (200, cache._life.runs[0].data)
+    assert whole[1] is cache._life.runs[0].data  # not copied
+    assert cache.joined(298, 9, 1 << 20) == (2, record(298) + record(299))
+    assert cache.joined(298, 9, 159) == (1, record(298))
+    assert cache.joined(300, 9, 1) is None
     cache.put_run(300, [record(300)])
     assert cache.slice(300, 2) == [record(300)]
     assert cache.entries.keys() == {300}
@@ -226,8 +232,10 @@ def test_the_oldest_run_goes_and_a_run_larger_than_a_quarter_is_kept_in_parts() 
 puts = st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(1, 60)), max_size=30)
 
 
-@given(puts, st.integers(0, 260), st.integers(1, 100))
-def test_whatever_record_is_found_is_right(steps: list[tuple[bool, int, int]], first: int, most: int) -> None:
+@given(puts, st.integers(0, 260), st.integers(1, 100), st.integers(0, 3000))
+def test_whatever_record_is_found_is_right(
+    steps: list[tuple[bool, int, int]], first: int, most: int, most_bytes: int
+) -> None:
     cache = TransactionCache(10_000_000).partition()
     known: set[int] = set()
     for whole, begin, count in steps:
@@ -245,6 +253,17 @@ def test_whatever_record_is_found_is_right(steps: list[tuple[bool, int, int]], f
     assert found == [record(n) for n in range(first, first + len(found))]
     assert len(found) <= min(most, SLICE_RECORDS)
     assert bool(found) == (cache.get(first) is not None)
+    together = cache.joined(first, most, most_bytes)
+    if together is None:
+        assert cache._life.run_of(first) is None
+    else:
+        count, joined = together
+        assert joined == b"".join(record(n) for n in range(first, first + count))
+        assert 1 <= count <= most
+        assert count == 1 or len(joined) <= most_bytes
+        longer = cache.joined(first, most, most_bytes + 80)
+        assert longer is not None
+        assert longer[0] > count or count == most or cache._life.run_of(first + count) is None
 
 
 def test_data_larger_than_a_quarter_is_not_kept() -> None:

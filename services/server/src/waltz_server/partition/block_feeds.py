@@ -315,7 +315,21 @@ class BlockFeeds:
             self._reading.add(first, feed)
             self._read(first, feed.client)
             return 1
-        return self._send(feed, self._cached(first, self._end_of_slice(feed)))
+        return self._send_run(feed) or self._send(feed, self._cached(first, self._end_of_slice(feed)))
+
+    def _send_run(self, feed: BlockFeed) -> int:
+        """One block of what the cache has back to back; as for `_send`, 0 if it has nothing, or a filter has
+        to look at each record."""
+        if feed.headers:
+            return 0
+        first = feed.position + 1
+        most = min(self._end_of_slice(feed) - feed.position, feed.credit)
+        found = self._cache.joined(first, most, min(MAX_BLOCK_BYTES, feed.credit_bytes))
+        if found is None:
+            return 0
+        count, records = found
+        self._write(feed, feed.position + count, count, records)
+        return self._looked_at(feed, count, len(records))
 
     def _cached(self, first: int, last: int) -> Iterator[Sequence[bytes]]:
         """What the cache has of these without a gap, in pieces; each is looked up when it is asked for."""
@@ -352,6 +366,11 @@ class BlockFeeds:
             if looked - before < len(piece):
                 break
         self._write(feed, feed.position + looked, len(chosen), b"".join(chosen))
+        return self._looked_at(feed, looked, size)
+
+    @staticmethod
+    def _looked_at(feed: BlockFeed, looked: int, size: int) -> int:
+        """What a block of so many bytes cost: in transactions looked at."""
         if feed.takes_zstd:
             size *= COST_OF_COMPRESSION
         return max(looked, size // BYTES_PER_TRANSACTION)
@@ -396,7 +415,9 @@ class BlockFeeds:
         for position, feed in self._reading.delivered(first, end):
             part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
             if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
-                self._send(feed, (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS)))
+                self._send_run(feed) or self._send(
+                    feed, (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS))
+                )
             else:
                 self._place(feed)
 

@@ -2,8 +2,8 @@
 partitions of a server.
 
 A ring in spirit, as in the reference: the oldest insertion goes first, whatever was read since. What is
-committed is an entry each; what a read from storage brings is kept as the run that it is, one entry for all
-of it, so that a reader of an old log costs next to nothing here. A hit costs nothing in either form.
+committed is an entry each; what a read from storage brings is one entry, a run of records back to back, from
+which a block is sent as it is: a reader of an old log costs next to nothing here.
 
 Invariants
 * Only committed transactions are put in (safety D1); callers fill it at commit and from reads below the mark.
@@ -21,16 +21,18 @@ Invariants
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import accumulate, pairwise
 
-from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry, total_bytes
+from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry
 from waltz_server.store.api import AppendEntry
 
 ENTRY_OVERHEAD_BYTES = 200
 """Dictionary slot, queue tuple, integers and object header of one entry, measured on CPython 3.11."""
-RUN_RECORD_OVERHEAD_BYTES = 48
-"""Object header and list slot of a record of a run."""
+RUN_RECORD_OVERHEAD_BYTES = 8
+"""Where a record of a run begins."""
 LEAST_RUN = 16
 """Fewer records of a read are entries of their own: so runs are few, and finding one is quick."""
 SLICE_RECORDS = 64
@@ -42,6 +44,36 @@ Kept = bytes | tuple[bytes, bytes]
 """A stored record; or ReqId and tail of one that nobody has asked for yet."""
 
 
+class _Run:
+    """Consecutive stored records back to back; the one of place i begins at `starts[i]`."""
+
+    __slots__ = ("data", "starts")
+
+    def __init__(self, records: list[bytes]) -> None:
+        self.data = b"".join(records)
+        self.starts = array("q", accumulate(map(len, records), initial=0))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data) + RUN_RECORD_OVERHEAD_BYTES * len(self)
+
+    def records(self, at: int, most: int) -> list[bytes]:
+        """At most so many from place `at` on, one by one."""
+        data = self.data
+        return [data[begin:end] for begin, end in pairwise(self.starts[at : at + most + 1])]
+
+    def joined(self, at: int, most: int, most_bytes: int) -> tuple[int, bytes]:
+        """The same back to back, no more than so many bytes or one: how many, and they. The whole run is not
+        copied."""
+        starts, begin = self.starts, self.starts[at]
+        last = min(at + most, len(self))
+        end = max(bisect_right(starts, begin + most_bytes, at, last + 1) - 1, at + 1)
+        return end - at, self.data[begin : starts[end]]
+
+
 class _Life:
     """One partition's entries and runs between two drops: what the queue entries belong to."""
 
@@ -49,7 +81,7 @@ class _Life:
 
     def __init__(self, entries: dict[int, Kept]) -> None:
         self.entries = entries
-        self.runs: list[list[bytes]] = []
+        self.runs: list[_Run] = []
         self.firsts: list[int] = []
         """Of `runs`, in the same order."""
         self.used_bytes = 0
@@ -58,13 +90,13 @@ class _Life:
     def __len__(self) -> int:
         return len(self.entries) + len(self.runs)
 
-    def run_from(self, transaction_id: int, most: int) -> list[bytes]:
-        """At most so many records of the run that this transaction is in, from it on."""
+    def run_of(self, transaction_id: int) -> tuple[_Run, int] | None:
+        """The run that this transaction is in, and its place there."""
         number = bisect_right(self.firsts, transaction_id) - 1
         if number < 0:
-            return []
-        at = transaction_id - self.firsts[number]
-        return self.runs[number][at : at + most]
+            return None
+        run, at = self.runs[number], transaction_id - self.firsts[number]
+        return (run, at) if at < len(run) else None
 
     def remove_run(self, first: int) -> None:
         number = bisect_left(self.firsts, first)
@@ -85,8 +117,8 @@ class PartitionTransactionCache:
         """The stored record, if it is here."""
         kept = self.entries.get(transaction_id)
         if kept is None:
-            found = self._life.run_from(transaction_id, 1)
-            return found[0] if found else None
+            found = self._life.run_of(transaction_id)
+            return found[0].records(found[1], 1)[0] if found is not None else None
         if isinstance(kept, tuple):
             kept = self.entries[transaction_id] = stored_of_entry(transaction_id, *kept)
         return kept
@@ -95,17 +127,28 @@ class PartitionTransactionCache:
         """Stored records from `first` on without a gap: none if it is not here, at most `most` and
         `SLICE_RECORDS`, possibly fewer than there are."""
         most = min(most, SLICE_RECORDS)
-        found = self._life.run_from(first, most)
-        if not found:
-            entries = self.entries
-            for transaction_id in range(first, first + most):
-                kept = entries.get(transaction_id)
-                if kept is None:
-                    break
-                if isinstance(kept, tuple):
-                    kept = entries[transaction_id] = stored_of_entry(transaction_id, *kept)
-                found.append(kept)
+        in_run = self._life.run_of(first)
+        if in_run is not None:
+            run, at = in_run
+            return run.records(at, most)
+        entries, found = self.entries, []
+        for transaction_id in range(first, first + most):
+            kept = entries.get(transaction_id)
+            if kept is None:
+                break
+            if isinstance(kept, tuple):
+                kept = entries[transaction_id] = stored_of_entry(transaction_id, *kept)
+            found.append(kept)
         return found
+
+    def joined(self, first: int, most: int, most_bytes: int) -> tuple[int, bytes] | None:
+        """Stored records from `first` on back to back, as far as one run has them: how many, at least one,
+        and no more than so many bytes, or one. None if no run has the first."""
+        in_run = self._life.run_of(first)
+        if in_run is None:
+            return None
+        run, at = in_run
+        return run.joined(at, most, most_bytes)
 
     def put(self, transaction_id: int, record: bytes) -> None:
         """Add a stored record unless it is there or larger than a quarter."""
@@ -123,14 +166,15 @@ class PartitionTransactionCache:
                 first, records = first + known, records[known:]
         if number < len(life.firsts):
             records = records[: max(life.firsts[number] - first, 0)]
-        size = total_bytes(records) + RUN_RECORD_OVERHEAD_BYTES * len(records)
-        if len(records) >= LEAST_RUN and self._cache.keeps(size):
-            life.firsts.insert(number, first)
-            life.runs.insert(number, records)
-            self._cache.account(life, first, size, is_run=True)
-        else:
-            for transaction_id, record in enumerate(records, first):
-                self.put(transaction_id, record)
+        if len(records) >= LEAST_RUN:
+            run = _Run(records)
+            if self._cache.keeps(run.size_bytes):
+                life.firsts.insert(number, first)
+                life.runs.insert(number, run)
+                self._cache.account(life, first, run.size_bytes, is_run=True)
+                return
+        for transaction_id, record in enumerate(records, first):
+            self.put(transaction_id, record)
 
     def put_committed(self, entry: AppendEntry) -> None:
         """The same of a transaction just committed."""
