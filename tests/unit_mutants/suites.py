@@ -125,6 +125,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/partition/block_feeds.py": (
         f"{_SERVER}/test_block_feeds.py",
+        f"{_SERVER}/test_block_reads.py",
         f"{_SERVER}/test_compressed_feeds.py",
     ),
     "waltz_server/partition/compressed_blocks.py": (f"{_SERVER}/test_compressed_feeds.py",),

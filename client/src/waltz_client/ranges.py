@@ -215,9 +215,15 @@ class RangeRead(AsyncIterator[RangeBatch]):
     def _pump_and_wake(self) -> None:
         self._pumping = False
         self._pump()
-        piece = self._pieces[0] if self._pieces else None
-        if self._error is not None or self._headers_done or (piece is not None and piece.complete):
+        if self._error is not None or self._headers_done or self._may_have_batch:
             self._wake.set()
+
+    @property
+    def _may_have_batch(self) -> bool:
+        """Whether it is worth waking the reader: blocks are complete, so a batch is there when it is full."""
+        if self._blocks is not None:
+            return self._full
+        return bool(self._pieces) and self._pieces[0].complete
 
     def _pump(self) -> None:
         """Take headers while there is room, and ask for their payloads."""
@@ -245,7 +251,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         if blocks.position != self._covered:  # also by what the server left out, of which no block is kept
             self._covered = blocks.position
             self._progress += 1
-        while self._ahead < self._batch_transactions and self._loaded_bytes < self._batch_bytes:
+        while not self._full:
             block = blocks.take()
             if block is None:
                 break
@@ -289,6 +295,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
             piece.call = RangeCall(self._rpc, self._partition_id, fields, answered)
             self._rpc.start(piece.call)
 
+    @property
+    def _full(self) -> bool:
+        """A batch has been taken, whether or not its payloads are there."""
+        return self._ahead >= self._batch_transactions or self._loaded_bytes >= self._batch_bytes
+
     def _room(self) -> int:
         """Transactions that may be taken now: two batches, by count and by bytes, and a window that grows
         with success."""
@@ -297,8 +308,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
             bytes_left = 2 * self._batch_bytes - self._loaded_bytes
             room = min(room, int(bytes_left / self._mean_bytes) - self._outstanding)
             room = min(room, self._outstanding_limit - self._outstanding)
-        short = self._ahead < self._batch_transactions and self._loaded_bytes < self._batch_bytes
-        return max(room, 1 if short and not self._outstanding else 0)
+        return max(room, 1 if not self._full and not self._outstanding else 0)
 
     def _answered(self, piece: Piece, value: bytes | int | None, error: WaltzClientError | None) -> None:
         """A piece is complete, or the client was closed."""

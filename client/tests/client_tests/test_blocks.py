@@ -20,6 +20,7 @@ from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.rpc.block_feed import BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
+from waltz_client.ranges import RangeRead
 from waltz_client.testing import InProcessLog
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
@@ -282,6 +283,32 @@ async def test_a_range_whose_filter_leaves_everything_out_for_long_goes_on() -> 
             last, flags = 10 * number + 9, LAST_BLOCK if number == 9 else 0
             loop.call_later(0.7 * number + 0.5, feed.block_received, block(last - 9, last, [], flags=flags))
         assert [batch async for batch in reading] == []
+
+
+async def test_a_reader_of_a_range_wakes_for_each_batch_and_not_for_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = filled(100)
+    log.partition()._block_feeds.paused = True
+    waits, wait = 0, RangeRead._wait
+
+    async def counted(reading: RangeRead) -> None:
+        nonlocal waits
+        waits += 1
+        await wait(reading)
+
+    monkeypatch.setattr(RangeRead, "_wait", counted)
+    async with log.client() as client:
+        reading = client.read_range(0, 0, 99, batch_transactions=40)
+        await reading._start()
+        feed = reading._blocks
+        assert feed is not None
+        loop = asyncio.get_running_loop()
+        for number in range(20):
+            made = block(5 * number, 5 * number + 4, flags=LAST_BLOCK if number == 19 else 0)
+            loop.call_later(0.1 * number + 0.1, feed.block_received, made)
+        assert [len(batch) async for batch in reading] == [40, 40, 20]
+        assert waits == 3
 
 
 @pytest.mark.parametrize("newest", [4, 5])

@@ -4,6 +4,7 @@ anything of it is used."""
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from waltz_protocol.frames.blocks import (
     LAST_BLOCK,
     Block,
     block_head,
+    cut_stored,
     parse_block,
     stored_of_entry,
     stored_of_record,
@@ -82,11 +84,43 @@ def test_what_is_made_is_read_back(first: int, parts: list[tuple[bytes, int, boo
     assert message == FeedBlock(R, first, first + len(parts) - 1, len(kept), LAST_BLOCK, b"".join(raws))
 
 
+@given(
+    first=st.integers(0, 2**60),
+    data=st.lists(st.binary(min_size=9, max_size=9), min_size=1, max_size=12),
+    before=st.binary(max_size=100),
+    behind=st.lists(st.binary(max_size=100), max_size=3),
+)
+def test_records_of_one_length_are_cut_at_once(
+    first: int, data: list[bytes], before: bytes, behind: list[bytes]
+) -> None:
+    raws = [stored(first + n, one) for n, one in enumerate([*data, *behind])]
+    count, begins = len(data), len(before)
+    joined = before + b"".join(raws)
+    starts = cut_stored(joined, begins, PARTITION, first, first + count - 1, count)
+    assert starts == range(begins, begins + 49 * count + 1, 49)
+    block = Block(PARTITION, 1, first, first + count - 1, 0, joined, starts)
+    assert block.count == count
+    assert block.payloads() == data
+    assert block.part(1, count).payloads() == data[1:]
+    assert block.part(count, count).payloads() == []
+    assert [fields[4] for fields in block.fields()] == list(range(first, first + count))
+    every = cut_stored(joined, begins, PARTITION, first, first + len(raws) - 1, len(raws))
+    assert list(every) == list(accumulate(map(len, raws), initial=begins))
+
+
+def test_no_record_or_fewer_begin_nowhere() -> None:
+    """A node may claim any number of records."""
+    for count in (0, -1, -5):
+        assert list(cut_stored(b"", 0, PARTITION, 10, 9 + count, count)) == [0]
+
+
 GOOD = [stored(10), stored(11, b""), stored(12, b"x" * 100)]
+ALIKE = [stored(10), stored(11), stored(12)]
 
 
-def test_a_flipped_bit_anywhere_in_a_record_is_found() -> None:
-    made = bytes(body(GOOD, 10, 12))
+@pytest.mark.parametrize("records", [GOOD, ALIKE])
+def test_a_flipped_bit_anywhere_in_a_record_is_found(records: list[bytes]) -> None:
+    made = bytes(body(records, 10, 12))
     for place in range(BLOCK_HEAD_BYTES, len(made)):
         for bit in (1, 0x80):
             broken = bytearray(made)
@@ -95,9 +129,10 @@ def test_a_flipped_bit_anywhere_in_a_record_is_found() -> None:
                 parse_block(memoryview(broken))
 
 
+@pytest.mark.parametrize("records", [GOOD, ALIKE])
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_block_that_is_cut_short_is_found(cut: int) -> None:
-    made = body(GOOD, 10, 12)
+def test_a_block_that_is_cut_short_is_found(records: list[bytes], cut: int) -> None:
+    made = body(records, 10, 12)
     with pytest.raises(ProtocolError):
         parse_block(made[: len(made) - cut])
     with pytest.raises(ProtocolError):
@@ -120,7 +155,10 @@ WRONG: dict[str, memoryview] = {
     "the wrong order among what a filter leaves": body([stored(13), stored(11)], 10, 15),
     "a transaction before its beginning": body([stored(9)], 10, 15),
     "a transaction behind its end": body([stored(16)], 10, 15),
+    "left-over bytes behind records of one length": body([*ALIKE, b"\x00"], 10, 12, count=3),
+    "a gap between records of other lengths": body([stored(10), stored(12, b""), stored(13)], 10, 12),
     "a foreign partition": body([stored(10), stored(11, partition=4), stored(12)], 10, 12),
+    "a foreign partition of another length": body([stored(10), stored(11, b"", partition=4)], 10, 11),
 }
 
 

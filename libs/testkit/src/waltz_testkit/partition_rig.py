@@ -48,6 +48,7 @@ class PartitionRig:
         self,
         *,
         records: int = 0,
+        record_data: bytes = b"old",
         auto_commit: bool = True,
         open_at_once: bool = True,
         settings: PartitionSettings | None = None,
@@ -58,7 +59,7 @@ class PartitionRig:
         compressed: CompressedBlocks | None = None,
     ) -> None:
         self.metrics = MetricsRegistry(lambda: 0.0)
-        self._records = [wire_record(n) for n in range(records)]
+        self._records = [wire_record(n, data=record_data) for n in range(records)]
         self._auto_commit = auto_commit
         self._open_at_once = open_at_once
         self._max_in_flight_bytes = max_in_flight_bytes

@@ -26,7 +26,6 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId
 from waltz_server.partition.block_feeds import MAX_BLOCK_FEEDS_PER_CLIENT
 from waltz_server.partition.compressed_blocks import CompressedBlocks
-from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
 
@@ -311,29 +310,6 @@ async def test_a_client_that_grants_everything_and_reads_nothing_costs_one_buffe
             client.drain()
             await rig.turns(20)
         assert ids(client) == list(range(5000))
-
-
-async def test_a_turn_looks_at_a_bounded_number_however_small_the_credits_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with PartitionRig(records=600) as rig:
-        for txid in range(600):
-            rig.partition._transactions.put(txid, stored_of_record(wire_record(txid)))
-        feeds = rig.partition.block_feeds_of(reader())
-        looked, get = 0, PartitionTransactionCache.get
-
-        def counted(cache: PartitionTransactionCache, transaction_id: int) -> bytes | None:
-            nonlocal looked
-            looked += 1
-            return get(cache, transaction_id)
-
-        monkeypatch.setattr(PartitionTransactionCache, "get", counted)
-        client = reader()
-        for seq_num in range(50):
-            open_feed(rig, client, credit=1, seq_num=seq_num)
-        feeds._pump()
-        assert len(blocks(client)) == 50
-        assert looked <= 50 * 3
 
 
 async def test_a_turn_sends_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_server.partition.feed_cache import BLOCK_FRAMES, FeedCache
-from waltz_server.partition.transaction_cache import ENTRY_OVERHEAD_BYTES, TransactionCache
+from waltz_server.partition.transaction_cache import (
+    ENTRY_OVERHEAD_BYTES,
+    RUN_RECORD_OVERHEAD_BYTES,
+    SLICE_RECORDS,
+    TransactionCache,
+)
 
 BLOCK_BYTES = BLOCK_FRAMES * FRAME_BYTES + 300
 
@@ -150,18 +155,115 @@ def test_what_a_dropped_partition_left_behind_is_skipped_when_it_comes_back() ->
     assert shared.used_bytes == shared.capacity_bytes
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 400)), max_size=200))
-def test_the_budget_is_exact_over_drops_and_evictions(steps: list[tuple[int, int, int]]) -> None:
-    shared = TransactionCache(4000)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 400), st.integers(1, 40)),
+        max_size=200,
+    )
+)
+def test_the_budget_is_exact_over_drops_and_evictions(steps: list[tuple[int, int, int, int]]) -> None:
+    shared = TransactionCache(16_000)
     parts = [shared.partition() for _ in range(4)]
-    for number, transaction_id, size in steps:
+    for number, first, size, count in steps:
+        part = parts[number]
         if size < 20:
-            parts[number].drop()
+            part.drop()
+        elif size < 100:
+            part.put_run(first, [b"x" * size] * count)
         else:
-            parts[number].put(transaction_id, b"x" * size)
-        held = [len(tail) + ENTRY_OVERHEAD_BYTES for part in parts for tail in part.entries.values()]
+            part.put(first, b"x" * size)
+        held = [len(record) + ENTRY_OVERHEAD_BYTES for part in parts for record in part.entries.values()]
+        for part in parts:
+            life, end = part._life, 0
+            assert life.firsts == sorted(life.firsts)
+            for begin, run in zip(life.firsts, life.runs, strict=True):
+                assert begin >= end
+                end = begin + len(run)
+                held.append(len(run.data) + len(run) * RUN_RECORD_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES)
         assert shared.used_bytes == sum(held) <= shared.capacity_bytes
         assert len(shared._order) - shared._dead == len(held)
+
+
+def record(transaction_id: int) -> bytes:
+    return transaction_id.to_bytes(8, "big") * 10
+
+
+def test_a_read_is_one_entry_and_found_from_anywhere_in_it() -> None:
+    shared = TransactionCache(10_000_000)
+    cache = shared.partition()
+    cache.put_run(100, [record(n) for n in range(100, 300)])
+    assert not cache.entries
+    assert len(shared._order) == 1
+    assert cache.get(99) is None
+    assert cache.get(300) is None
+    assert [cache.get(n) for n in (100, 170, 299)] == [record(n) for n in (100, 170, 299)]
+    assert cache.slice(99, 10) == []
+    assert cache.slice(290, 5) == [record(n) for n in range(290, 295)]
+    assert cache.slice(290, 1000) == [record(n) for n in range(290, 300)]
+    assert cache.slice(100, 1000) == [record(n) for n in range(100, 100 + SLICE_RECORDS)]
+    whole = cache.joined(100, 1000, 1 << 20)
+    assert whole == (200, cache._life.runs[0].data)
+    assert whole[1] is cache._life.runs[0].data  # not copied
+    assert cache.joined(298, 9, 1 << 20) == (2, record(298) + record(299))
+    assert cache.joined(298, 9, 159) == (1, record(298))
+    assert cache.joined(300, 9, 1) is None
+    cache.put_run(300, [record(300)])
+    assert cache.slice(300, 2) == [record(300)]
+    assert cache.entries.keys() == {300}
+
+
+def test_the_oldest_run_goes_and_a_run_larger_than_a_quarter_is_kept_in_parts() -> None:
+    shared = TransactionCache(100_000)
+    cache = shared.partition()
+    for first in range(0, 2000, 100):
+        cache.put_run(first, [record(n) for n in range(first, first + 100)])
+        assert shared.used_bytes <= shared.capacity_bytes
+    assert cache.get(0) is None
+    assert cache.slice(1900, 1) == [record(1900)]
+    cache.put_run(5000, [record(n) for n in range(5000, 5300)])
+    assert cache.get(5299) == record(5299)
+    assert shared.used_bytes <= shared.capacity_bytes
+    cache.drop()
+    assert shared.used_bytes == 0
+    assert cache.get(5299) is None
+    assert cache.slice(1900, 1) == []
+
+
+puts = st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.integers(1, 60)), max_size=30)
+
+
+@given(puts, st.integers(0, 260), st.integers(1, 100), st.integers(0, 3000))
+def test_whatever_record_is_found_is_right(
+    steps: list[tuple[bool, int, int]], first: int, most: int, most_bytes: int
+) -> None:
+    cache = TransactionCache(10_000_000).partition()
+    known: set[int] = set()
+    for whole, begin, count in steps:
+        ids = range(begin, begin + count)
+        if whole:
+            cache.put_run(begin, [record(n) for n in ids])
+            assert cache.get(begin) == record(begin)
+        else:
+            for n in ids:
+                cache.put(n, record(n))
+        known.update(ids)
+    assert all(cache.get(n) in (None, record(n)) for n in range(270))
+    assert all(cache.get(n) is None for n in range(270) if n not in known)
+    found = cache.slice(first, most)
+    assert found == [record(n) for n in range(first, first + len(found))]
+    assert len(found) <= min(most, SLICE_RECORDS)
+    assert bool(found) == (cache.get(first) is not None)
+    together = cache.joined(first, most, most_bytes)
+    if together is None:
+        assert cache._life.run_of(first) is None
+    else:
+        count, joined = together
+        assert joined == b"".join(record(n) for n in range(first, first + count))
+        assert 1 <= count <= most
+        assert count == 1 or len(joined) <= most_bytes
+        longer = cache.joined(first, most, most_bytes + 80)
+        assert longer is not None
+        assert longer[0] > count or count == most or cache._life.run_of(first + count) is None
 
 
 def test_data_larger_than_a_quarter_is_not_kept() -> None:

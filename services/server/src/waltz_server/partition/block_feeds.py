@@ -55,7 +55,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.compressed_blocks import PartitionBlocks
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
-from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
 from waltz_server.store.api import AppendEntry
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -67,8 +67,11 @@ COST_OF_COMPRESSION = 4
 """Each byte of a feed that takes compressed blocks counts as so many: 512 KiB in a turn."""
 MAX_BLOCK_FEEDS_PER_CLIENT = 100
 READ_AHEAD_RANGES = 4
-RANGE_TRANSACTIONS = 256
-"""What one read from a storage node brings at most; so many are asked for at a time, of each range."""
+FIRST_RANGE_TRANSACTIONS = 256
+"""Of one read from a storage node, before anything is known about the size of records."""
+RANGE_BYTES = MAX_BLOCK_BYTES * 7 // 8
+"""Of one read, by the mean size of the records of the last one: a block, with space for those that are a
+little larger."""
 FAILURES_PER_TURN = 1000
 _MOST_CREDIT = 2**62
 
@@ -123,6 +126,8 @@ class BlockFeeds:
         self._parked: dict[Client, list[BlockFeed]] = {}
         self._reading = AwaitedReads[BlockFeed](reader, loop, self._place)
         self._dry: set[BlockFeed] = set()
+        self._range_transactions = FIRST_RANGE_TRANSACTIONS
+        """Asked for in one read; learnt from what the last one brought."""
         self._scheduled = False
         self._closed = False
 
@@ -310,36 +315,62 @@ class BlockFeeds:
             self._reading.add(first, feed)
             self._read(first, feed.client)
             return 1
-        return self._send(feed, self._cached(first, self._end_of_slice(feed)))
+        return self._send_run(feed) or self._send(feed, self._cached(first, self._end_of_slice(feed)))
 
-    def _cached(self, first: int, last: int) -> Iterator[bytes]:
-        """What the cache has of these without a gap; each is looked up when it is asked for."""
-        get = self._cache.get
-        for transaction_id in range(first, last + 1):
-            record = get(transaction_id)
-            if record is None:
-                return
-            yield record
+    def _send_run(self, feed: BlockFeed) -> int:
+        """One block of what the cache has back to back; as for `_send`, 0 if it has nothing, or a filter has
+        to look at each record."""
+        if feed.headers:
+            return 0
+        first = feed.position + 1
+        most = min(self._end_of_slice(feed) - feed.position, feed.credit)
+        found = self._cache.joined(first, most, min(MAX_BLOCK_BYTES, feed.credit_bytes))
+        if found is None:
+            return 0
+        count, records = found
+        self._write(feed, feed.position + count, count, records)
+        return self._looked_at(feed, count, len(records))
+
+    def _cached(self, first: int, last: int) -> Iterator[Sequence[bytes]]:
+        """What the cache has of these without a gap, in pieces; each is looked up when it is asked for."""
+        while first <= last and (piece := self._cache.slice(first, last - first + 1)):
+            yield piece
+            first += len(piece)
 
     def _end_of_slice(self, feed: BlockFeed) -> int:
         """The last transaction that one turn of a feed looks at."""
         last = min(self._mark.txid, feed.position + MAX_BLOCK_TRANSACTIONS)
         return last if feed.until is None else min(last, feed.until)
 
-    def _send(self, feed: BlockFeed, records: Iterable[bytes]) -> int:
+    def _send(self, feed: BlockFeed, pieces: Iterable[Sequence[bytes]]) -> int:
         """One block of the records after the feed's position. How many were looked at, at least one; of large
         ones as many as cost the same."""
         most_bytes = min(MAX_BLOCK_BYTES, feed.credit_bytes)
         chosen: list[bytes] = []
         size = looked = 0
-        for record in records:
-            if not feed.headers or feed.wants(header_of_stored(record)):
-                if len(chosen) == feed.credit or (chosen and size + len(record) > most_bytes):
-                    break
-                chosen.append(record)
-                size += len(record)
-            looked += 1
+        for piece in pieces:
+            more = total_bytes(piece)
+            if not feed.headers and len(chosen) + len(piece) <= feed.credit and size + more <= most_bytes:
+                chosen += piece
+                size += more
+                looked += len(piece)
+                continue
+            before = looked
+            for record in piece:
+                if not feed.headers or feed.wants(header_of_stored(record)):
+                    if len(chosen) == feed.credit or (chosen and size + len(record) > most_bytes):
+                        break
+                    chosen.append(record)
+                    size += len(record)
+                looked += 1
+            if looked - before < len(piece):
+                break
         self._write(feed, feed.position + looked, len(chosen), b"".join(chosen))
+        return self._looked_at(feed, looked, size)
+
+    @staticmethod
+    def _looked_at(feed: BlockFeed, looked: int, size: int) -> int:
+        """What a block of so many bytes cost: in transactions looked at."""
         if feed.takes_zstd:
             size *= COST_OF_COMPRESSION
         return max(looked, size // BYTES_PER_TRANSACTION)
@@ -373,22 +404,32 @@ class BlockFeeds:
 
     def _read(self, first: int, client: Client) -> None:
         """Ask for what comes next, in ranges of which each is one answer of a storage node."""
-        mark = self._mark.txid
-        for number in range(READ_AHEAD_RANGES):
-            start = first + number * RANGE_TRANSACTIONS
-            if start > mark:
-                return
-            self._reader.request(start, min(RANGE_TRANSACTIONS, mark - start + 1), client)
+        mark, count = self._mark.txid, self._range_transactions
+        for start in range(first, min(first + READ_AHEAD_RANGES * count, mark + 1), count):
+            self._reader.request(start, min(count, mark - start + 1), client)
 
     def delivered(self, first: int, end: int, records: Sequence[bytes]) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
         feeds get on even if the cache is too small to keep it."""
+        self._learn_range(end - first, records)
         for position, feed in self._reading.delivered(first, end):
             part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
             if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
-                self._send(feed, part)
+                self._send_run(feed) or self._send(
+                    feed, (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS))
+                )
             else:
                 self._place(feed)
+
+    def _learn_range(self, asked: int, records: Sequence[bytes]) -> None:
+        """How many records to ask for, so that one read brings about a block. Where fewer came than were
+        asked for no more than that, for what lacks of a range is not read ahead; else twice as many at
+        most."""
+        if records:
+            count = len(records)
+            most = count if count < asked else max(2 * asked, self._range_transactions)
+            fitting = RANGE_BYTES * count // total_bytes(records)
+            self._range_transactions = max(1, min(fitting, most, MAX_BLOCK_TRANSACTIONS))
 
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""

@@ -64,8 +64,7 @@ class Deliveries:
             return
         first, end = wanted.first, wanted.end
         records = records[: max(self._mark.txid - first + 1, 0)]
-        for transaction_id, record in enumerate(records, first):
-            self._transactions.put(transaction_id, record)
+        self._transactions.put_run(first, records)
         self.data.delivered(first, end, records)
         if self.feeds.waits_in(first, end):
             if frames := frames_of_records(records):
