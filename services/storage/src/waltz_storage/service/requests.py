@@ -7,7 +7,7 @@ thread only writes. No message object is built for an Append and none for its re
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from itertools import pairwise
 from typing import Protocol, TypeAlias, get_args
 
@@ -281,7 +281,7 @@ def _stored_append_head(
     return request, first, count, data
 
 
-def _cut(request: Request, data: bytes, begins: int, first: int, count: int) -> list[int] | None:
+def _cut(request: Request, data: bytes, begins: int, first: int, count: int) -> Sequence[int] | None:
     """Where the records in disk form begin, and the end of the last one; each is checked as a whole. None,
     and a `problem`: one is changed, or of another partition."""
     try:
@@ -300,7 +300,7 @@ def _cut(request: Request, data: bytes, begins: int, first: int, count: int) -> 
     return starts
 
 
-def _complete(request: Request, first: int, count: int, data: bytes, starts: list[int]) -> None:
+def _complete(request: Request, first: int, count: int, data: bytes, starts: Sequence[int]) -> None:
     """All records are in order. `ProtocolError` when something follows them."""
     if starts[-1] != len(data):
         raise ProtocolError("an append of stored records has left-over bytes")
