@@ -254,8 +254,8 @@ class JournaledFiles:
         self._room.promised_bytes = self._pending_bytes
 
     def _write_what_waits(self) -> bool:
-        """Whether that worked. An error that nobody foresaw ends the journal: what it has committed is durable,
-        and what would be taken after it is not known to fit."""
+        """Whether that worked. An error that nobody foresaw ends the journal: what it has committed is
+        durable, and what would be taken after it is not known to fit."""
         later, self._later = self._later, {}
         for write, size_bytes in later.items():
             self._pending_bytes -= size_bytes
