@@ -71,10 +71,15 @@ def lose_machine(world: World) -> None:
         for pod in lost:
             name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
             node = f"{labels['waltz.dev/group']}-{labels['waltz.dev/node']}"
-            claim = f"data-{name}"
-            world.kubectl("delete", "pvc", claim, "--wait=false")
+            claims = [
+                volume["persistentVolumeClaim"]["claimName"]
+                for volume in pod["spec"]["volumes"]
+                if "persistentVolumeClaim" in volume
+            ]
+            world.kubectl("delete", "pvc", *claims, "--wait=false")
             world.kubectl("delete", "pod", name, "--force", "--grace-period=0")
-            wait_until(f"{claim} is made again", partial(fresh, world, claim), WAIT_SECONDS)
+            for claim in claims:
+                wait_until(f"{claim} is made again", partial(fresh, world, claim), WAIT_SECONDS)
             world.migrate(f"elsewhere-{node}", replace={"node": node})
         world.settle()
     finally:
