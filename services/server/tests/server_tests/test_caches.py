@@ -261,7 +261,7 @@ def test_whatever_record_is_found_is_right(
         assert joined == b"".join(record(n) for n in range(first, first + count))
         assert 1 <= count <= most
         assert count == 1 or len(joined) <= most_bytes
-        longer = cache.joined(first, most, most_bytes + 80)
+        longer = cache.joined(first, most, max(most_bytes, len(joined)) + 80)
         assert longer is not None
         assert longer[0] > count or count == most or cache._life.run_of(first + count) is None
 
