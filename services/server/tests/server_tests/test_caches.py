@@ -263,7 +263,10 @@ def test_whatever_record_is_found_is_right(
         assert count == 1 or len(joined) <= most_bytes
         longer = cache.joined(first, most, max(most_bytes, len(joined)) + 80)
         assert longer is not None
-        assert longer[0] > count or count == most or cache._life.run_of(first + count) is None
+        run, after = cache._life.run_of(first), cache._life.run_of(first + count)
+        assert run is not None
+        ended = after is None or after[0] is not run[0]
+        assert longer[0] > count or count == most or ended
 
 
 def test_data_larger_than_a_quarter_is_not_kept() -> None:
