@@ -175,7 +175,7 @@ def test_mistakes_are_named() -> None:
         "storage.log.json": "'perhaps': must be true or false",
         "storage.maxConnections": "'many': must be a number",
         "storage.segment.size.threshold": "1.5: must be a whole number",
-        "storage.log.level": "'loud': must be one of DEBUG, INFO, WARNING, WARN, ERROR, CRITICAL",
+        "storage.log.level": "'loud': must be one of DEBUG, INFO, WARNING, WARN, ERROR, CRITICAL, FATAL, NOTSET",
     }
     assert dict(check_config("server", {"server.feedCompression": "gzip", "server.log.level": "info"})) == {
         "server.feedCompression": "'gzip': must be one of none, zstd"

@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=BaseModel)
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL")
-"""In capitals or not."""
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
+"""All that `logging` knows, in capitals or not."""
 ZOOKEEPER_TLS = "zookeeper.ssl"
 """The prefix of what protects the connection to ZooKeeper."""
 
