@@ -415,9 +415,9 @@ class BlockFeeds:
         for position, feed in self._reading.delivered(first, end):
             part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
             if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
-                self._send_run(feed) or self._send(
-                    feed, (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS))
-                )
+                if not self._send_run(feed):
+                    pieces = (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS))
+                    self._send(feed, pieces)
             else:
                 self._place(feed)
 
