@@ -60,7 +60,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.admin.ssl.allowedPeers": Key(Kind.TEXT),
         "storage.queue.maxBytes": Key(Kind.INTEGER, 1024),
         "storage.queue.totalBytes": Key(Kind.INTEGER, 1048576),
-        "storage.log.level": Key(Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")),
+        "storage.log.level": Key(
+            Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
+        ),
         "storage.log.json": Key(Kind.BOOLEAN),
         "storage.graphite.hostname": Key(Kind.TEXT),
         "storage.graphite.port": Key(Kind.INTEGER, 0, 65535, True),
@@ -136,7 +138,9 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.graphite.prefix": Key(Kind.TEXT),
         "server.graphite.reportIntervalMs": Key(Kind.INTEGER, 1),
         "server.graphite.useUdp": Key(Kind.BOOLEAN),
-        "server.log.level": Key(Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")),
+        "server.log.level": Key(
+            Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
+        ),
         "server.log.json": Key(Kind.BOOLEAN),
         "server.ssl.enabled": Key(Kind.TEXT),
         "server.ssl.allowUnverified": Key(Kind.TEXT),
