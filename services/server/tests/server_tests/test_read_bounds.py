@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from server_tests.test_block_feeds import ids, open_feed, reader as block_reader
 from waltz_protocol.messages.client import TransactionDataResponse
 from waltz_server.partition import data_reads
 from waltz_server.partition.reads import Range, RangeReader
@@ -154,6 +155,42 @@ async def test_connections_that_come_ask_and_go_leave_nothing_to_be_read() -> No
         assert rig.partition._reader.outstanding <= 5  # those under way
         assert rig.partition._data._total == 0
         assert rig.partition._data._waiting == {}
+        rig.store.gate.set()
+        await rig.turns()
+
+
+async def test_feeds_of_blocks_that_have_ended_leave_nothing_to_be_read() -> None:
+    async with PartitionRig(records=30_000, transaction_cache_bytes=0) as rig:
+        rig.store.gate.clear()
+        client, other = block_reader(1), block_reader(2)
+        feeds = rig.partition.block_feeds_of(client)
+        for number in range(20):
+            ended = open_feed(rig, client, number * 1400, credit=1)
+            await rig.turns(2)
+            if number == 10:
+                open_feed(rig, other, 10 * 1400 + 300, 10 * 1400 + 310)
+                await rig.turns(2)
+            feeds.end(client, ended.pack())
+        reading, of_the_other = 4 + 1, 4
+        assert rig.partition._reader.outstanding <= reading + of_the_other
+        rig.store.gate.set()
+        await rig.until(lambda: len(ids(other)) == 10)
+        assert len(rig.store.reads) <= reading + of_the_other
+
+
+async def test_a_feed_that_is_moved_leaves_nothing_to_be_read_at_its_old_places() -> None:
+    async with PartitionRig(records=200_000, feed_cache_bytes=0) as rig:
+        client = FakeClient(1)
+        await rig.mount(client)
+        rig.store.gate.clear()
+        moved = rig.feed(client, 0)
+        for place in range(1, 40):
+            await rig.turns(2)
+            rig.feed(client, place * 4_500, moved)
+        await rig.turns(2)
+        assert rig.partition._reader.outstanding <= 4 + 2  # being read, and at the last place
+        rig.partition.unmount(client)
+        assert rig.partition._reader.outstanding <= 4 + 1
         rig.store.gate.set()
         await rig.turns()
 

@@ -84,7 +84,7 @@ class AwaitedReads(Generic[F]):
         self._retry_timer = None
         waiting, self._waiting = self._waiting, {}
         for transaction_id, feeds in waiting.items():
-            if all(self._reader.join(transaction_id, feed.client) for feed in feeds):
+            if all(self._reader.join(transaction_id, feed.client, feed) for feed in feeds):
                 self._waiting[transaction_id] = feeds
             else:
                 for feed in feeds:

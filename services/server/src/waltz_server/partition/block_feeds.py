@@ -208,6 +208,7 @@ class BlockFeeds:
         if feed in parked:
             parked.remove(feed)
         self._reading.discard(feed.position + 1, feed)
+        self._reader.forget(feed)
 
     # -- commits -------------------------------------------------------------------------------------------
 
@@ -313,7 +314,7 @@ class BlockFeeds:
         if self._cache.get(first) is None:
             self._metrics.transaction_cache_miss.mark()
             self._reading.add(first, feed)
-            self._read(first, feed.client)
+            self._read(first, feed)
             return 1
         return self._send_run(feed) or self._send(feed, self._cached(first, self._end_of_slice(feed)))
 
@@ -402,11 +403,11 @@ class BlockFeeds:
 
     # -- storage -------------------------------------------------------------------------------------------
 
-    def _read(self, first: int, client: Client) -> None:
+    def _read(self, first: int, feed: BlockFeed) -> None:
         """Ask for what comes next, in ranges of which each is one answer of a storage node."""
         mark, count = self._mark.txid, self._range_transactions
         for start in range(first, min(first + READ_AHEAD_RANGES * count, mark + 1), count):
-            self._reader.request(start, min(count, mark - start + 1), client)
+            self._reader.request(start, min(count, mark - start + 1), feed.client, feed)
 
     def delivered(self, first: int, end: int, records: Sequence[bytes]) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that

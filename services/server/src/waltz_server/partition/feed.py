@@ -119,6 +119,7 @@ class Feeds:
         comes."""
         in_place = feed in self._tip or self._reading.discard(feed.position + 1, feed)
         self._tip.pop(feed, None)
+        self._reader.forget(feed)
         feed.position, feed.credit = position, credit
         if in_place:
             self._place(feed)
@@ -208,7 +209,7 @@ class Feeds:
         if frames is None:
             self._metrics.feed_cache_miss.mark()
             self._reading.add(first, feed)
-            self._read(first, client)
+            self._read(first, feed)
             return
         self._send_slice(feed, frames)
 
@@ -244,9 +245,9 @@ class Feeds:
 
     # -- storage -------------------------------------------------------------------------------------------
 
-    def _read(self, first: int, client: Client) -> None:
+    def _read(self, first: int, feed: Feed) -> None:
         count = min(READ_AHEAD_RECORDS, self._mark.txid - first + 1)
-        self._reader.request(first, count, client)
+        self._reader.request(first, count, feed.client, feed)
 
     def delivered(self, first: int, end: int, frames: bytes) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
@@ -280,6 +281,7 @@ class Feeds:
     def _remove(self, feed: Feed) -> None:
         """The feed is over."""
         self._ended[feed.client] = feed.position
+        self._reader.forget(feed)
         feeds = self._of_client[feed.client]
         feeds.remove(feed)
         if not feeds:
@@ -321,6 +323,7 @@ class Feeds:
         self._far = deque(feed for feed in self._far if feed.client is not client)
         for feed in gone:
             self._reading.discard(feed.position + 1, feed)
+            self._reader.forget(feed)
 
     def close(self) -> None:
         """The partition leaves: feeds end in silence (clients learn it from discovery)."""

@@ -6,7 +6,8 @@ most `max_concurrent` ranges on their way, so a slow read holds up neither other
 (weakness 13.14).
 
 A range is read in the turn of the client that asked first, and clients take turns: whoever asks for thousands
-of transactions far apart waits for them alone. What only clients that have gone wanted is not read.
+of transactions far apart waits for them alone. Who wants a range is a feed, or a client for its requests of
+data: what nobody who is still there wants is not read.
 
 Invariants
 * Ranges on their way or queued do not overlap and are kept in order, so looking one up is a binary search: a
@@ -20,22 +21,26 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from waltz_server.store.api import PartitionStore, ReadFailedError
 
 MAX_READ_BYTES = 1024 * 1024
+_DROPPED_ONE_BY_ONE = 16
+"""So many ranges are taken out by looking each of them up; of more the lists are made anew."""
 
 
 @dataclass(slots=True, eq=False)
 class Range:
-    """Transactions `first` to `end` - 1 wanted from storage, by one client or several."""
+    """Transactions `first` to `end` - 1 wanted from storage. `turn`: the client in whose turn it is read;
+    `wanted_by`: who waits for it, with the client of each."""
 
     first: int
     end: int
-    wanted_by: set[object] = field(default_factory=set)
+    turn: object
+    wanted_by: dict[object, object] = field(default_factory=dict)
 
 
 class RangeReader:
@@ -53,10 +58,10 @@ class RangeReader:
         self._on_records = on_records
         self._on_failure = on_failure
         self._max_concurrent = max_concurrent
-        self._queues: OrderedDict[object, deque[Range]] = OrderedDict()
+        self._queues: OrderedDict[object, OrderedDict[Range, None]] = OrderedDict()
         """What waits to be read, by the client in whose turn it is; whose turn it is comes first."""
         self._wanted: dict[object, set[Range]] = {}
-        """What each client waits for."""
+        """What each feed, or client, waits for."""
         self._ranges: list[Range] = []
         self._firsts: list[int] = []
         """Of `_ranges`, in the same order."""
@@ -77,53 +82,75 @@ class RangeReader:
         """True if a range that is queued or being read contains this transaction."""
         return self._find(transaction_id)[1] is not None
 
-    def join(self, transaction_id: int, client: object) -> bool:
-        """True if the transaction is on its way already; it is then read for `client` too."""
+    def join(self, transaction_id: int, client: object, feed: object = None) -> bool:
+        """True if the transaction is on its way already; it is then read for this feed of `client` too, or
+        for the client itself."""
         found = self._find(transaction_id)[1]
         if found is not None:
-            self._want(found, client)
+            self._want(found, client, feed)
         return found is not None
 
-    def request(self, first: int, count: int, client: object = None) -> None:
-        """Read `count` transactions from `first` on for `client`; joins what is on its way already."""
+    def request(self, first: int, count: int, client: object = None, feed: object = None) -> None:
+        """Read `count` transactions from `first` on for this feed of `client`, or for the client itself;
+        joins what is on its way already."""
         place, found = self._find(first)
         if found is None:
             end = first + count
             if place < len(self._firsts):
                 end = min(end, self._firsts[place])
-            found = Range(first, end)
+            found = Range(first, end, client)
             self._ranges.insert(place, found)
             self._firsts.insert(place, first)
-            self._queues.setdefault(client, deque()).append(found)
+            self._queues.setdefault(client, OrderedDict())[found] = None
             self._wake.set()
-        self._want(found, client)
+        self._want(found, client, feed)
 
-    def _want(self, wanted: Range, client: object) -> None:
-        wanted.wanted_by.add(client)
-        self._wanted.setdefault(client, set()).add(wanted)
+    def _want(self, wanted: Range, client: object, feed: object) -> None:
+        wanter = client if feed is None else feed
+        wanted.wanted_by[wanter] = client
+        self._wanted.setdefault(wanter, set()).add(wanted)
 
-    def forget(self, client: object) -> None:
-        """The client has gone: what waits for it alone is not read, the rest in the turn of somebody who is
-        here."""
-        for wanted in self._wanted.pop(client, ()):
-            wanted.wanted_by.discard(client)
-        queue = self._queues.pop(client, None)
-        if queue is None:
+    def forget(self, wanter: object) -> None:
+        """A feed is over or continues elsewhere, or a client has gone: what waits for it alone is not read,
+        and what was in the client's turn is read in that of somebody who is here."""
+        dropped: list[Range] = []
+        for wanted in self._wanted.pop(wanter, ()):
+            del wanted.wanted_by[wanter]
+            if not wanted.wanted_by and self._leave_queue(wanted):
+                dropped.append(wanted)
+        self._drop(dropped)
+        for wanted in self._queues.pop(wanter, ()):
+            wanted.turn = next(iter(wanted.wanted_by.values()))
+            self._queues.setdefault(wanted.turn, OrderedDict())[wanted] = None
+
+    def _leave_queue(self, wanted: Range) -> bool:
+        """False if it is being read already."""
+        queue = self._queues.get(wanted.turn)
+        if queue is None or wanted not in queue:
+            return False
+        del queue[wanted]
+        if not queue:
+            del self._queues[wanted.turn]
+        return True
+
+    def _drop(self, dropped: list[Range]) -> None:
+        """Forget ranges that are not read."""
+        if len(dropped) <= _DROPPED_ONE_BY_ONE:
+            for wanted in dropped:
+                self._take_out(wanted)
             return
-        dropped: set[Range] = set()
-        for wanted in queue:
-            if wanted.wanted_by:
-                self._queues.setdefault(next(iter(wanted.wanted_by)), deque()).append(wanted)
-            else:
-                dropped.add(wanted)
-        if dropped:
-            self._ranges = [wanted for wanted in self._ranges if wanted not in dropped]
-            self._firsts = [wanted.first for wanted in self._ranges]
+        gone = set(dropped)
+        self._ranges = [wanted for wanted in self._ranges if wanted not in gone]
+        self._firsts = [wanted.first for wanted in self._ranges]
+
+    def _take_out(self, wanted: Range) -> None:
+        place = bisect_right(self._firsts, wanted.first) - 1
+        del self._ranges[place], self._firsts[place]
 
     def _next(self) -> Range:
         """The oldest range of the client whose turn it is."""
         client, queue = next(iter(self._queues.items()))
-        wanted = queue.popleft()
+        wanted, _ = queue.popitem(last=False)
         if queue:
             self._queues.move_to_end(client)
         else:
@@ -159,10 +186,9 @@ class RangeReader:
             self._on_records(wanted, records)
 
     def _remove(self, wanted: Range) -> None:
-        place = bisect_right(self._firsts, wanted.first) - 1
-        del self._ranges[place], self._firsts[place]
-        for client in wanted.wanted_by:
-            left = self._wanted[client]
+        self._take_out(wanted)
+        for wanter in wanted.wanted_by:
+            left = self._wanted[wanter]
             left.discard(wanted)
             if not left:
-                del self._wanted[client]
+                del self._wanted[wanter]
