@@ -115,7 +115,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._covered: int | None = None  # by blocks
         self._headers_done = last < first
         self._closed = False
-        self._error: WaltzClientError | None = None
+        self._error: Exception | None = None
+        """With it nothing more is taken: what was taken when a header test raised is gone."""
 
     def cut_blocks_with(self, cut: BlockCutter) -> Self:
         """Before the first batch: how a block that arrives is cut and checked, in place of `parse_block`. It
@@ -226,9 +227,17 @@ class RangeRead(AsyncIterator[RangeBatch]):
         return bool(self._pieces) and self._pieces[0].complete
 
     def _pump(self) -> None:
-        """Take headers while there is room, and ask for their payloads."""
+        """Take what came while there is room, until something is wrong."""
+        if self._error is None and not self._closed:
+            try:
+                self._take_what_came()
+            except Exception as error:  # of a header test, too
+                self._error = error
+
+    def _take_what_came(self) -> None:
+        """Blocks; or headers, and ask for their payloads."""
         cursor, readers = self._cursor, self._readers
-        if readers is None or self._closed:
+        if readers is None:
             return
         if self._blocks is not None:
             self._take_blocks(readers, self._blocks)
@@ -269,7 +278,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
             if blocks.old_server and blocks.position is not None:
                 self._follow(readers, blocks.position)
             else:
-                self._error = self._error or blocks.error
+                self._error = blocks.error
                 self._headers_done = blocks.error is None
 
     def _take(self, readers: Readers, cursor: FeedCursor, taken: Sequence[FeedFields]) -> None:

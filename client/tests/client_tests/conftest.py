@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from client_tests.helpers import settings_for
 from client_tests.sql_databases import Applying
 from waltz_client import WaltzClient, WaltzClientCallbacks
+from waltz_client._internal.stream import readers
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.postgres import PostgresServer, find_binaries, postgres_server
 
@@ -44,6 +45,12 @@ async def connect(cluster: FakeCluster) -> AsyncIterator[ConnectClient]:
         # Whatever a test does, its client must be closable in time.
         async with asyncio.timeout(10):
             await stack.aclose()
+
+
+@pytest.fixture
+def ahead_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader beyond the log is told without a pause before the second question."""
+    monkeypatch.setattr(readers, "AHEAD_RETRY_SECONDS", 0.02)
 
 
 @pytest.fixture(scope="session")

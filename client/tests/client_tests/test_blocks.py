@@ -13,6 +13,7 @@ from waltz_client import (
     HeaderNamespace,
     PartitionInactiveError,
     ServerRequestError,
+    UsageError,
     WaltzClient,
 )
 from waltz_client._internal.block_reads import ranges_of, transactions_of
@@ -223,6 +224,56 @@ async def test_a_client_reads_the_same_with_either_version(newest: int) -> None:
         with pytest.raises(ClientAheadError):
             async for _ in client.feed(0, after=5_000):
                 pass
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+@pytest.mark.parametrize("odd", [3, 2_500])
+async def test_a_header_test_that_raises_ends_a_range(with_data: bool, odd: int) -> None:
+    """What was taken when it raised is gone; to go on would leave it out without a word."""
+    log = InProcessLog()
+    for number in range(3_000):
+        log.partition().commit(b"%d" % number, header=777 if number == odd else number % 2)
+    known = {0: True, 1: False}
+    async with log.client() as client:
+        reader = client.read_range(
+            0, 0, 2_999, with_data=with_data, where=known.__getitem__, batch_transactions=100
+        )
+        got: list[int] = []
+        with pytest.raises(KeyError, match="777"):
+            async for batch in reader:
+                got += batch.transaction_ids
+        assert got == list(range(0, 2 * len(got), 2))
+        assert [batch async for batch in reader] == []
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_request_that_does_not_fit_the_wire_ends_alone(cut: bool) -> None:
+    """Whether it was there before the connection or not: everything else of that server goes on."""
+    log = filled(100)
+    async with log.client(settings={"client.prefetchBytes": 2**70}) as client:
+        if not cut:
+            assert await client.high_water_mark(0) == 99
+        with pytest.raises(UsageError, match="partition 0: a request that cannot be sent"):
+            async for _ in client.feed(0, after=-1, until=99):
+                pass
+        log.disconnect()
+        assert await client.high_water_mark(0, deadline_seconds=5) == 99
+
+
+async def test_arguments_beyond_the_wire_are_refused_or_mean_what_they_say() -> None:
+    log = filled(100)
+    async with log.client() as client:
+        with pytest.raises(UsageError, match="after is a transaction id"):
+            client.feed(0, after=2**63)
+        with pytest.raises(UsageError, match="until is a transaction id"):
+            client.feed(0, after=-1, until=2**63)
+        wanted = frozenset({5, 2**31, -(2**31) - 1})
+        among = [
+            t.transaction_id async for t in client.feed(0, after=-1, until=99, where=wanted.__contains__)
+        ]
+        assert among == [n for n in range(100) if n % 3]
+        batches = [batch async for batch in client.read_range(0, 0, 99, batch_transactions=2**63)]
+        assert [len(batch) for batch in batches] == [100]
 
 
 @pytest.mark.parametrize("versions", [(5, 4), (4, 5), (5, 4, 5, 4)])

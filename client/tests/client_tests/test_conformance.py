@@ -313,6 +313,7 @@ async def test_callbacks_begin_at_their_mark(cluster: Cluster) -> None:
     assert [key for key in application.applied if key[0] == 0] == [(0, number) for number in range(5, 10)]
 
 
+@pytest.mark.usefixtures("ahead_at_once")
 async def test_a_reader_ahead_of_the_log_is_told(cluster: Cluster) -> None:
     client = await cluster.client()
     await client.append(partition=0, data=b"0")

@@ -2,14 +2,17 @@
 
 import asyncio
 import random
+from dataclasses import replace
+from typing import cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from client_tests.conftest import ConnectClient
 from waltz_client import Append, Committed, UsageError
-from waltz_client._internal.link import Link, LinkSettings
+from waltz_client._internal.link import Connector, Link, LinkSettings
 from waltz_client._internal.rpc.session import RpcSession
-from waltz_protocol.aio.channel import ChannelSettings
+from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.frame import Magic
 from waltz_protocol.types import Endpoint
@@ -29,6 +32,40 @@ async def test_a_host_name_that_is_none_does_not_end_a_link() -> None:
     await asyncio.sleep(0.1)
     assert not task.done()
     assert link.last_error == "cannot connect to a..b:7: that is no host name"
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_connection_that_cannot_be_used_does_not_end_a_link() -> None:
+    """Whatever waits for this server would wait for ever."""
+
+    class Unusable(RpcSession):
+        def established(self, channel: Channel) -> None:
+            if len(tried) < 3:
+                tried.append(channel)
+                raise RuntimeError("a defect")
+            usable.set()
+
+    tried: list[Channel] = []
+    usable = asyncio.Event()
+    settings = LinkSettings(
+        ChannelSettings(Magic.CLIENT, (4,), "test"), None, 1.0, initial_backoff_seconds=0.01
+    )
+
+    async def connect(*_: object) -> Channel:
+        return cast(Channel, Mock(wait_closed=AsyncMock(side_effect=asyncio.Event().wait)))
+
+    endpoint = Endpoint("localhost", 7)
+    link = Link(
+        endpoint,
+        replace(settings, connect=cast(Connector, connect)),
+        lambda: Unusable(endpoint, lambda s: None, lambda s, r: None),
+        random.Random(1),
+    )
+    task = spawn(link.run(), "link")
+    async with asyncio.timeout(5):
+        await usable.wait()
+    assert all(cast(Mock, channel).close.called for channel in tried)
     task.cancel()
     await asyncio.wait([task])
 

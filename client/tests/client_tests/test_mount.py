@@ -244,6 +244,7 @@ async def test_client_ahead_is_told_and_recovers(cluster: FakeCluster, connect: 
     await client.append(partition=0, data=b"6", deadline_seconds=5)
 
 
+@pytest.mark.usefixtures("ahead_at_once")
 async def test_a_reader_beyond_the_log_is_told(cluster: FakeCluster, connect: ConnectClient) -> None:
     cluster.partitions[0].fill(3)
     client = await connect()

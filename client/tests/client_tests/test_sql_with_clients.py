@@ -195,6 +195,7 @@ async def test_run_goes_on_with_the_other_partitions_and_raises_at_the_end(
     assert contents(sqlite)[1] == {0: 4, 1: 9}
 
 
+@pytest.mark.usefixtures("ahead_at_once")
 async def test_a_database_ahead_of_the_log_ends_run(
     cluster: FakeCluster, connect: ConnectClient, sqlite: sa.Engine
 ) -> None:

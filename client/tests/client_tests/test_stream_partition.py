@@ -291,6 +291,7 @@ async def test_safety_e2_only_the_answer_to_a_mount_of_this_connection_mounts() 
     assert partition.can_send
 
 
+@pytest.mark.looptime
 @pytest.mark.parametrize(("mark", "fails"), [(9, True), (10, False), (11, False)])
 async def test_a_reader_is_ahead_only_of_a_log_that_ends_before_its_place(mark: int, fails: bool) -> None:
     host = Host()
@@ -301,6 +302,22 @@ async def test_a_reader_is_ahead_only_of_a_log_that_ends_before_its_place(mark: 
     await host.spawned.pop()
     assert isinstance(cursor.error, ClientAheadError) == fails
     assert (cursor.state is CursorState.LIVE) != fails
+
+
+@pytest.mark.looptime
+async def test_safety_d8_a_reader_is_not_ahead_because_an_owner_that_is_replaced_says_so() -> None:
+    """An owner that does not know it yet answers with its own mark."""
+    host = Host()
+    partition, _ = mounted(4, host)
+    host.mark = 9
+    cursor = FeedCursor(0, 10, 100, lambda: None)
+    partition.readers.add(cursor)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(host.spawned.pop())
+        await asyncio.sleep(1)
+        host.mark = 12
+    assert cursor.error is None
+    assert cursor.state is CursorState.LIVE
 
 
 async def test_safety_e1_an_append_that_met_a_closed_connection_has_failed_at_once() -> None:

@@ -16,6 +16,11 @@ from waltz_protocol.messages.fields import MAX_RANGES
 
 HeaderTest = Callable[[int], bool]
 
+_HEADERS = 2**31
+"""A header is a signed number of 32 bits."""
+_MOST_WINDOW = 2**31 - 1
+"""The credit of a feed of blocks has 32 bits for transactions."""
+
 
 def open_blocks(
     rpc: RpcClient,
@@ -35,7 +40,7 @@ def open_blocks(
         readers.partition_id,
         after,
         until,
-        window_transactions=window_transactions,
+        window_transactions=min(window_transactions, _MOST_WINDOW),
         window_bytes=window_bytes,
         headers=ranges_of(where),
         on_ready=on_ready,
@@ -67,8 +72,9 @@ def ranges_of(where: HeaderTest | None) -> tuple[tuple[int, int], ...]:
 
 
 def _ranges_of_numbers(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Of those that a header can be."""
     ranges: list[tuple[int, int]] = []
-    for number in sorted(numbers):
+    for number in sorted(number for number in numbers if -_HEADERS <= number < _HEADERS):
         if ranges and ranges[-1][1] == number - 1:
             ranges[-1] = (ranges[-1][0], number)
         else:

@@ -146,7 +146,13 @@ class Link:
         if self._observer is not None:
             self._observer.connected(self.endpoint)
         try:
-            session.established(channel)
+            try:
+                session.established(channel)
+            except Exception:  # a defect, and no reason to end the link: everything else waits for it
+                log.exception(
+                    "server %s: a new connection could not be used", self.endpoint, extra=self._about
+                )
+                return False
             await channel.wait_closed()
         finally:
             channel.close("the client closed the connection")

@@ -9,6 +9,8 @@ from waltz_client.errors import UsageError
 from waltz_client.feed import Feed, HeaderTest
 from waltz_client.settings import ClientSettings
 
+_LAST_ID = 2**63 - 1
+
 
 def open_feed(
     core: ClientCore,
@@ -26,8 +28,10 @@ def open_feed(
     for partition_id in ids:
         core.partitions.check(partition_id)
     places = {p: after[p] if isinstance(after, Mapping) else after for p in ids}
-    if any(place is not None and place < -1 for place in places.values()):
+    if any(place is not None and not -1 <= place <= _LAST_ID for place in places.values()):
         raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
     ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
+    if ends is not None and any(end > _LAST_ID for end in ends.values()):
+        raise UsageError(f"until is a transaction id, at most {_LAST_ID}")
     readers = [(core.partitions.readers(p), place) for p, place in places.items()]
     return Feed(readers, core.rpc, settings, with_data=with_data, where=where, until=ends)

@@ -16,7 +16,13 @@ from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_client._internal.rpc.session import RpcSession
-from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
+from waltz_client.errors import (
+    ClientClosedError,
+    RequestDeadlineError,
+    ServerRequestError,
+    UsageError,
+    WaltzClientError,
+)
 from waltz_protocol.backoff import Random
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError
@@ -171,7 +177,13 @@ class RpcClient:
             return
         if not call.takes(session.version):
             return
-        frame = call.request(session, self._req_ids.of(call.partition_id))
+        try:
+            frame = call.request(session, self._req_ids.of(call.partition_id))
+        except EncodeError as error:
+            call.withdraw(session)
+            text = f"partition {call.partition_id}: a request that cannot be sent: {error}"
+            call.finish(None, UsageError(text))
+            return
         call.session = session
         call.attempts += 1
         self._await_answer(call)

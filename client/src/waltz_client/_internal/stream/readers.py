@@ -174,31 +174,44 @@ class Readers:
             self.backfills.append(cursor)
 
     async def _check_ahead(self, reader: FeedCursor | BlockReader) -> None:
-        """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
+        """A reader's place is beyond the stream: let it wait if the server has got there. Fail it if a second
+        answer, `AHEAD_RETRY_SECONDS` later, says that it has not: the first one may be of an owner that does
+        not know yet that it is replaced, and answers without asking its storage nodes."""
         source = self._source
         place = _place_of(reader)  # now: what comes meanwhile is beyond the answer
-        while True:
-            try:
-                mark = await self._host.server_high_water_mark(self.partition_id)
-                break
-            except WaltzClientError as error:
-                log.warning(
-                    "partition %d: the position of a reader is not checked yet: %s",
-                    self.partition_id,
-                    error,
-                    extra={"partition": self.partition_id},
-                )
-                await asyncio.sleep(AHEAD_RETRY_SECONDS)
-            if self._has_left(reader) or not source.active:
+        again = False
+        while place is not None:
+            mark = await self._server_mark()
+            if self._has_left(reader) or (mark is None and not source.active):
                 return
-        if self._has_left(reader):
-            return
-        if place is not None and _place_of(reader) == place > max(mark, source.received):
-            if isinstance(reader, FeedCursor):
-                self.remove(reader)
-            else:
-                self.blocks.discard(reader)
-            reader.fail(ClientAheadError(self.partition_id, place, f"the server's log ends at {mark}"))
+            if mark is not None:
+                if not _place_of(reader) == place > max(mark, source.received):
+                    return
+                if again:
+                    error = ClientAheadError(self.partition_id, place, f"the server's log ends at {mark}")
+                    self._end(reader, error)
+                    return
+                again = True
+            await asyncio.sleep(AHEAD_RETRY_SECONDS)
+
+    async def _server_mark(self) -> int | None:
+        try:
+            return await self._host.server_high_water_mark(self.partition_id)
+        except WaltzClientError as error:
+            log.warning(
+                "partition %d: the position of a reader is not checked yet: %s",
+                self.partition_id,
+                error,
+                extra={"partition": self.partition_id},
+            )
+            return None
+
+    def _end(self, reader: FeedCursor | BlockReader, error: ClientAheadError) -> None:
+        if isinstance(reader, FeedCursor):
+            self.remove(reader)
+        else:
+            self.blocks.discard(reader)
+        reader.fail(error)
 
     def _has_left(self, reader: FeedCursor | BlockReader) -> bool:
         if isinstance(reader, FeedCursor):
