@@ -92,8 +92,8 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/recovery.py",
-                "    newest = (last_entry - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1\n",
-                "    newest = last_entry\n",
+                "    for txid in range(_newest_start(last_entry), first_txid - 1",
+                "    for txid in range(last_entry, first_txid - 1",
             ),
         ),
         expected=("disk", "replicas", "progress"),

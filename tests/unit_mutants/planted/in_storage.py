@@ -351,7 +351,7 @@ STORAGE_BUGS = (
         "torn_tail_is_left",
         "C4",
         "recovery.py",
-        "    if found.end < size:\n        data.truncate(found.end)\n",
+        "    if found.end < data.size():\n        data.truncate(found.end)\n",
         "",
         "The next append is written over a torn tail, whose rest then lies behind it.",
     ),

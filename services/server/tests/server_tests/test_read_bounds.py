@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from server_tests.test_block_feeds import ids, open_feed, reader as block_reader
+from server_tests.test_block_feeds import ids, open_feed
+from server_tests.test_block_feeds import reader as block_reader
 from waltz_protocol.messages.client import TransactionDataResponse
 from waltz_server.partition import data_reads
 from waltz_server.partition.reads import Range, RangeReader

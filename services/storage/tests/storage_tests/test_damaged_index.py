@@ -3,6 +3,7 @@ half."""
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -11,7 +12,7 @@ from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import HEADER_SIZE, RecordBatch, wire_to_disk
 from waltz_storage.engine.partition_info import virgin
-from waltz_testkit.faulty_disk import FaultyDisk
+from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
 from .support import (
     ROOT,
@@ -27,9 +28,9 @@ from .support import (
 RECORD = 80
 
 
-def disk_with(count: int) -> FaultyDisk:
+def disk_with(count: int, threshold: int = 1_000_000) -> FaultyDisk:
     disk = empty_disk()
-    manager = open_manager(disk)
+    manager = open_manager(disk, threshold=threshold)
     append(manager.assign(0), 0, count)
     manager.close()
     return disk
@@ -41,6 +42,42 @@ def batch_of(txid: int, data: bytes) -> RecordBatch:
 
 def set_index_entry(disk: FaultyDisk, txid: int, offset: int) -> None:
     disk.overwrite(segment_path(0, 0, ".idx"), 128 + 8 * txid, struct.pack(">q", offset))
+
+
+@pytest.mark.parametrize("threshold", [1_000_000, 150_000], ids=["newest", "older"])
+@pytest.mark.parametrize(("left", "zeros"), [(0, 0), (511, 0), (1700, 0), (500, 1800)])
+def test_safety_c5_power_is_lost_while_an_index_is_made_again(left: int, zeros: int, threshold: int) -> None:
+    """Whatever part of it reaches the disk, the next start takes no hole for entries: the file shows what is
+    beyond a checkpoint, or its last entry, when everything before it is on the disk."""
+    files = disk_with(2300, threshold).files()
+    index = segment_path(0, 0, ".idx")
+    files[index] = files[index][: HEADER_SIZE + 8 * left] + bytes(8 * zeros)
+
+    def crashed(boundary: int, seed: int) -> tuple[FaultyDisk, bool]:
+        disk = FaultyDisk()
+        for name, raw in files.items():
+            disk.add_dir(name.rpartition("/")[0])
+            disk.put(name, raw)
+        disk.crash_before = boundary
+        try:
+            open_manager(disk, threshold=threshold)
+        except CrashError:
+            disk.restart(CrashMode.SOME, random.Random(seed))
+            return disk, True
+        return disk, False
+
+    boundary, went_on = 0, True
+    while went_on:
+        for seed in range(6):
+            disk, went_on = crashed(boundary, seed)
+            if not went_on:
+                break
+            manager = open_manager(disk, threshold=threshold)
+            assert manager.damaged == {}
+            assert_holds(manager.get(0), 2300)
+            manager.close()
+        boundary += 1
+    assert boundary > 10
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1 << 40, 128 + 5 * RECORD + 7, 128 + 3 * RECORD])

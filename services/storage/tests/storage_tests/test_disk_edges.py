@@ -347,6 +347,18 @@ def test_a_disk_that_fails_at_the_end_stops_nobody_from_closing() -> None:
     manager.close()
 
 
+def test_safety_c3_a_removal_whose_sync_failed_leaves_the_partition_out_of_service() -> None:
+    """It is removed already, or not: what its control entry says is not known."""
+    disk = empty_disk()
+    manager = open_manager(disk)
+    partition = manager.assign(0)
+    append(partition, 0, 3)
+    disk.fail_sync_once = CONTROL_FILE_NAME
+    assert isinstance(refusal(lambda: manager.unassign(0, delete_files=False)), PartitionFailedError)
+    assert 0 in manager.problems()
+    assert isinstance(refusal(lambda: append(partition, 3)), PartitionFailedError)
+
+
 def test_assigning_twice_changes_nothing_and_a_flag_that_fails_assigns_nothing() -> None:
     disk = filled(3)
     manager = open_manager(disk)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 
+from waltz_storage.engine.errors import PartitionFailedError
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
@@ -16,6 +18,7 @@ from .support import (
     empty_disk,
     open_manager,
     opens_in_release_0_13_2,
+    refusal,
 )
 from .test_safety_c5_crashes import SCENARIOS as SCENARIOS_WITHOUT
 from .test_safety_c5_crashes import SIZES as SIZES_WITHOUT
@@ -112,9 +115,11 @@ def test_safety_c7_crash_between_any_two_system_calls(name: str, mode: CrashMode
                 raise
 
 
+@pytest.mark.parametrize("first", [CrashMode.SOME, CrashMode.KEEP])
 @pytest.mark.parametrize("name", NAMES)
-def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
-    """The replay itself may be interrupted anywhere, after a power loss of the worst kind."""
+def test_safety_c7_a_second_crash_during_the_replay(name: str, first: CrashMode) -> None:
+    """The replay itself may be interrupted anywhere by a power loss, after another one, or after a kill that
+    has left a commit in the page cache alone."""
     steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)
     rng = random.Random(name)
     calls = number_of_calls(steps, threshold)
@@ -123,7 +128,7 @@ def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
             disk = empty_disk()
             disk.crash_before = boundary
             promised = run_until_crash(disk, steps, threshold)
-            disk.restart(CrashMode.SOME, rng)
+            disk.restart(first, rng)
             disk.crash_before = second
             try:
                 open_manager(disk, threshold=threshold, journal=JOURNAL if second % 2 else None)
@@ -131,6 +136,28 @@ def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
                 pass
             disk.restart(CrashMode.SOME, rng)
             check_after_crash(disk, promised, size, threshold, journal=bool(second % 3))
+
+
+def test_safety_c7_power_is_lost_during_the_replay_of_what_a_failed_sync_has_left() -> None:
+    """The pages look clean, so another sync of them does nothing."""
+    for boundary in range(60):
+        for seed in range(4):
+            disk = empty_disk()
+            manager = open_manager(disk, threshold=2000, journal=JOURNAL)
+            append(manager.assign(0), 0, 3, 600)
+            manager.commit()
+            append(manager.get(0), 3, 1, 600)  # makes a segment
+            disk.fail_sync_once = "journal-"
+            assert isinstance(refusal(manager.commit), PartitionFailedError)
+            disk.restart(CrashMode.KEEP)
+            disk.crash_before = boundary
+            with contextlib.suppress(CrashError):
+                open_manager(disk, threshold=2000)
+            disk.restart(CrashMode.SOME, random.Random(seed))
+            manager = open_manager(disk, threshold=2000)
+            assert manager.damaged == {}
+            assert_holds(manager.get(0), 3, 600)
+            manager.close()
 
 
 @pytest.mark.parametrize("mode", list(CrashMode))

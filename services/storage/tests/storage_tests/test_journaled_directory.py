@@ -16,6 +16,7 @@ from waltz_storage.engine.errors import (
     DiskFullError,
     OutOfResourcesError,
     PartitionFailedError,
+    StorageError,
     StorageStartError,
 )
 from waltz_storage.engine.free_space import FreeSpace
@@ -179,6 +180,44 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     manager = open_manager(disk, journal=JOURNAL)
     assert_holds(manager.get(0), 4)
     assert manager.get(0).max_txid + 1 in (4, 8), "all of the commit or nothing"
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    ("of", "call", "threshold"), [(FaultyDisk, "unlink", 300), (FaultyFile, "truncate", 10_000)]
+)
+def test_safety_c7_a_change_that_fails_below_after_its_commit_ends_the_journal(
+    monkeypatch: pytest.MonkeyPatch, of: type, call: str, threshold: int
+) -> None:
+    """A replay makes the change: it must find nothing that was written since, in files that it had left."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=threshold)
+    for number in range(7):
+        append(manager.get(0), number)
+        manager.commit()
+    manager.make()
+
+    def refused(*_: object) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(of, call, refused)
+    assert isinstance(refusal(lambda: manager.get(0).truncate(2)), PartitionFailedError)
+    with contextlib.suppress(PartitionFailedError):
+        manager.commit()
+    assert set(manager.problems()) == {0, 2}
+    assert isinstance(refusal(lambda: manager.unassign(0, delete_files=False)), StorageError)
+    manager.close()
+    disk.restart(CrashMode.KEEP)
+    manager = open_manager(disk, threshold=threshold, journal=JOURNAL)
+    assert manager.damaged == {}
+    kept = manager.get(0).max_txid + 1
+    assert 3 <= kept <= 7
+    append(manager.get(0), kept, 4)
+    manager.commit()
+    disk.restart(CrashMode.KEEP)
+    manager = open_manager(disk, threshold=threshold, journal=JOURNAL)
+    assert_holds(manager.get(0), kept + 4)
     manager.close()
 
 

@@ -61,6 +61,25 @@ def test_a_directory_that_cannot_be_opened_now_was_not_synced_and_did_not_fail(
         assert_holds(manager.get(0), 24)
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_an_append_that_was_refused_half_way_is_gone_after_an_orderly_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    with StorageOn(tmp_path) as manager:
+        partition = manager.assign(0)
+        append(partition, 0, 1)
+        with monkeypatch.context() as scarce:
+            without_directories(scarce, errno.EMFILE)
+            with pytest.raises(OutOfResourcesError):
+                append(partition, 1, 20)
+        assert (partition.unfinished, partition.max_txid) == (True, 0)
+        if removed:
+            manager.unassign(0, delete_files=False)
+            assert manager.assign(0).max_txid == 0
+    with StorageOn(tmp_path) as manager:
+        assert manager.get(0).max_txid == 0
+
+
 def test_a_sync_of_a_directory_that_fails_is_still_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

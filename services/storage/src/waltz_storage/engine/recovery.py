@@ -197,8 +197,9 @@ def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: Lo
             raise _damaged(
                 identity, f"{segment.data_path}: transaction {found.next_txid} is missing or damaged"
             )
-        _write_index(index, segment.first_txid, start_txid, found.offsets)
-        sync_or_fail(index.sync, segment.index_path)
+        # By its last entry the index of an older segment counts as whole.
+        _write_index(segment, index, start_txid, found.offsets[:-1], last_entry)
+        _write_index(segment, index, last, found.offsets[-1:], last)
         end = found.end
     if end < size and record_end(data, end, next_first, size) >= 0:
         raise _damaged(
@@ -216,12 +217,15 @@ def _start_point(data: File, index: File, first_txid: int, last_entry: int, size
     after 1000k - 1 and before 1000k. So with 1000k + 1 in the file, 1000k - 1 and all before it are on the
     disk.
     """
-    newest = (last_entry - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1
-    for txid in range(newest, first_txid - 1, -CHECKPOINT_INTERVAL):
+    for txid in range(_newest_start(last_entry), first_txid - 1, -CHECKPOINT_INTERVAL):
         offset = read_index_entry(index, first_txid, txid)
         if record_end(data, offset, txid, size) >= 0:
             return txid, offset
     return first_txid, HEADER_SIZE
+
+
+def _newest_start(last_entry: int) -> int:
+    return (last_entry - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1
 
 
 def _recover_newest(fs: FileSystem, segment: Segment, identity: LogIdentity, certain: int) -> None:
@@ -242,7 +246,7 @@ def _recover_newest(fs: FileSystem, segment: Segment, identity: LogIdentity, cer
         )
     if found.end < size:
         _refuse_damage_in_the_middle(segment, data, found, size, identity)
-    _adopt(segment, data, index, found, start_txid, certain, size)
+    _adopt(segment, data, index, found, start_txid, last_entry, certain)
 
 
 def _refuse_damage_in_the_middle(
@@ -260,10 +264,10 @@ def _refuse_damage_in_the_middle(
 
 
 def _adopt(
-    segment: Segment, data: File, index: File, found: Scan, start_txid: int, certain: int, size: int
+    segment: Segment, data: File, index: File, found: Scan, start_txid: int, last_entry: int, certain: int
 ) -> None:
     """Cut the torn tail, make the found records durable, then their index entries."""
-    if found.end < size:
+    if found.end < data.size():
         data.truncate(found.end)
     write_fully(data, data.pread(HEADER_SIZE, 0), 0)
     uncertain = max(certain + 1, start_txid) - start_txid
@@ -274,12 +278,37 @@ def _adopt(
         position += len(piece)
     sync_or_fail(data.sync, segment.data_path)
     write_fully(index, index.pread(HEADER_SIZE, 0), 0)
-    index.truncate(HEADER_SIZE + INDEX_ENTRY_SIZE * (found.next_txid - segment.first_txid))
-    _write_index(index, segment.first_txid, start_txid, found.offsets)
-    sync_or_fail(index.sync, segment.index_path)
+    end = _entry_offset(segment, found.next_txid)
+    if index.size() > end:
+        index.truncate(end)
+    _write_index(segment, index, start_txid, found.offsets, last_entry)
     segment.next_txid, segment.size = found.next_txid, found.end
 
 
-def _write_index(index: File, first_txid: int, start_txid: int, offsets: array[int]) -> None:
-    raw = struct.pack(f">{len(offsets)}q", *offsets)
-    write_fully(index, raw, HEADER_SIZE + INDEX_ENTRY_SIZE * (start_txid - first_txid))
+def _write_index(
+    segment: Segment, index: File, start_txid: int, offsets: array[int], last_entry: int
+) -> None:
+    """Entries from `start_txid` on, durably, in an index that shows `last_entry` as its last.
+
+    A crash in between may leave any of the sectors of what is not synced, so the checkpoints are those of an
+    append: a file shows 1000k + 1 only when everything up to 1000k is on the disk.
+    """
+    on_disk, txid = _newest_start(last_entry) + 1, start_txid
+    if start_txid < on_disk - 1:  # what it shows is wrong
+        index.truncate(_entry_offset(segment, start_txid))
+        sync_or_fail(index.sync, segment.index_path)
+        on_disk = start_txid - 1
+    end = start_txid + len(offsets)
+    while txid < end:
+        checkpoint = -(-max(txid, on_disk + 1) // CHECKPOINT_INTERVAL) * CHECKPOINT_INTERVAL
+        stop = min(end, checkpoint + 1)
+        some = offsets[txid - start_txid : stop - start_txid]
+        write_fully(index, struct.pack(f">{len(some)}q", *some), _entry_offset(segment, txid))
+        if stop < end:
+            sync_or_fail(index.sync, segment.index_path)
+        txid = stop
+    sync_or_fail(index.sync, segment.index_path)
+
+
+def _entry_offset(segment: Segment, txid: int) -> int:
+    return HEADER_SIZE + INDEX_ENTRY_SIZE * (txid - segment.first_txid)

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar
 from uuid import UUID
@@ -331,7 +332,7 @@ class StorageManager:
             self.control.info(partition_id)  # raises for ids that do not exist
         _translated(lambda: self._prepare_reset(partition_id, partition))
         if partition is not None or damaged:
-            self.control.reset(partition_id)
+            self._reset_entry(partition_id, partition)
         self.partitions.pop(partition_id, None)
         self.damaged.pop(partition_id, None)
         self.without_room.discard(partition_id)
@@ -340,8 +341,17 @@ class StorageManager:
         if delete_files and self._has_directory(partition_id):
             _translated(lambda: delete_log(self._fs, self._path(partition_id)))
 
+    def _reset_entry(self, partition_id: int, partition: Partition | None) -> None:
+        try:
+            self.control.reset(partition_id)
+        except PartitionFailedError as error:  # what the entry holds is not known
+            if partition is not None:
+                partition.failed = partition.failed or str(error)
+            raise
+
     def _prepare_reset(self, partition_id: int, partition: Partition | None) -> None:
         if partition is not None and partition.failed is None:
+            partition.require_running()
             partition.prepare_reset()
         else:  # not open, or out of service: its files are written afresh
             known = partition_id not in self.control.damaged
@@ -364,10 +374,10 @@ class StorageManager:
     def close(self) -> None:
         """Sync and close every partition, then give up the lock. Failed ones are only closed."""
         for partition in self.partitions.values():
-            try:
+            with contextlib.suppress(StorageError):  # out of service, or still without descriptors
+                partition.require_running()
+            with contextlib.suppress(StorageError):  # nothing more can be done; it is in problems() already
                 partition.sync_and_close()
-            except StorageError:
-                pass  # nothing more can be done for it; it is in problems() already
         self.partitions.clear()
         self._end_journal()
         self.control.close()

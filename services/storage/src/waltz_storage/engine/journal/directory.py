@@ -6,9 +6,9 @@ journal id | i32 number of journal files`. Release 0.13.2 does not look at the v
 is not its cluster's, and so does an earlier release of ours: neither can open files that lack acknowledged
 records. After an orderly end, and after a replay, the header is that of release 0.13.2 again.
 
-Crash order: of the beginning, journal files made and synced under a new id, then the header. Of the end, all
-files synced, then the journal's files released, then the header. The header is one sector, so it is the one
-or the other.
+Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
+newest journal file written again and synced, then the changes in it made. Of the end, all files synced, then
+the journal's files released, then the header. The header is one sector, so it is the one or the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
-from waltz_storage.engine.journal.log import holds_journal, read_journal, release_journal
+from waltz_storage.engine.journal.log import holds_journal, make_durable, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
 
@@ -107,6 +107,7 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
         )
     replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
     try:
+        make_durable(fs, place, found.journal_id, found.files)
         replay.run(read_journal(fs, place, found.journal_id, found.files))
         release_journal(fs, place, found.journal_id, found.files)
         write_plain(control, found.plain)

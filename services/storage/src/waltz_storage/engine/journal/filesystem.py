@@ -12,12 +12,12 @@ Invariants:
 * A file below never has an effect of a change that is not durable in the journal, but for names of empty
   files and directories. So after a crash the journal's changes, made again in order, lead to the state after
   the last complete commit, as if every sync of the engine until then had been one, and none after it.
-* What cannot be taken back or held in memory (a file deleted or cut) is committed first.
+* What cannot be taken back or held in memory (a file deleted or cut) is committed first, and made at once.
 * A write that was never synced is made in the file some time after the next commit, as a page cache may do,
   and is not in the journal. At most `_UNMADE_BYTES` and one batch wait for that.
 * A journal file is used again when everything that it speaks of has been made in the files below and synced
   there (`settle`).
-* A failed commit, or a failed sync below, ends the journal: every later write, sync and commit fails.
+* A failed commit, or a failed sync, cut or deletion below, ends the journal: all later calls fail.
 
 Owner: the thread that runs jobs, one at a time. `settle` may run on another thread.
 """
@@ -203,8 +203,18 @@ class JournaledFiles:
         shared.cut_unsynced(size)
         self._running().cut(shared.relative, size)
         self._commit()
-        shared.cut_below(size)
+        self._make_committed(lambda: shared.cut_below(size))
         self._make_when_due()
+
+    def _make_committed(self, change: Callable[[], None]) -> None:
+        """What the journal says has happened, happens below too, or the journal ends: a replay would make the
+        change in what was written since. `OSError`."""
+        try:
+            change()
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):  # else it is as a replay leaves it
+                self._fail(error)
+            raise
 
     def commit(self) -> None:
         """Make everything since the last commit of this kind durable, and make the writes below when it is
@@ -326,9 +336,7 @@ class JournaledFiles:
         journal = self._running()
         with self._settling:
             self.check()  # a sync that failed just now, on the thread that settles, is not tried again
-            for file in _ready(journal)[:1]:
-                if journal.has_free_file:
-                    return
+            for file in [] if journal.has_free_file else _ready(journal)[:1]:
                 try:
                     self._settle(file)
                 except OSError as error:
@@ -455,12 +463,11 @@ class JournaledFiles:
 
     def make_dir(self, path: str) -> None:
         """See the seam."""
-        if not self.journaling:
-            self._fs.make_dir(path)
-            return
-        self.check()
+        if self.journaling:
+            self.check()
         self._fs.make_dir(path)
-        self._running().make_dir(posixpath.relpath(path, self._directory))
+        if self.journaling:
+            self._running().make_dir(posixpath.relpath(path, self._directory))
 
     def unlink(self, path: str) -> None:
         """See the seam."""
@@ -476,7 +483,7 @@ class JournaledFiles:
             shared.forget()
             self._pending.pop(shared, None)
             self._drop(shared)
-        self._fs.unlink(path)
+        self._make_committed(lambda: self._fs.unlink(path))
         self._make_when_due()
 
     def sync_dir(self, path: str) -> None:

@@ -358,6 +358,19 @@ def read_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -
         yield from reader.read(_contents(fs, path), header, path, newest=place == len(lives) - 1)
 
 
+def make_durable(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> None:
+    """What `read_journal` finds is on the disk, and not in the page cache alone, where a process that was
+    killed or whose sync failed has left it: its newest file is written again, as the others were synced
+    before it. `JournalDamagedError`, `OSError`."""
+    for _, path in _lives(fs, directory, journal_id, files)[-1:]:
+        file = fs.open(path)
+        try:
+            write_fully(file, file.pread(file.size(), 0), 0)
+            file.sync()
+        finally:
+            file.close()
+
+
 def _lives(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> list[tuple[FileHeader, str]]:
     lives: list[tuple[FileHeader, str]] = []
     for number in range(files):
