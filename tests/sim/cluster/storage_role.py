@@ -21,7 +21,10 @@ from tests.sim.kernel.stepped import SteppedExecutor
 from waltz_protocol.codec import NEWEST_STORAGE_VERSION, STORAGE_OF_0_13_2
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.files import join
+from waltz_storage.engine.journal.directory import settle_directory
 from waltz_storage.engine.journal.log import JournalSettings
+from waltz_storage.engine.layout import CONTROL_FILE_NAME
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_storage.service.server import NodeOptions, StorageNode
 
@@ -95,6 +98,8 @@ class StorageRole(Role):
         if self.restored:
             reset_for_restore(DATA_DIRECTORY, fs=system)
             self.restored = False
+        elif self.old:
+            self._settle(process)
         manager = self._open(process, system)
         executor = self._executor(process, manager)
         self.memory.opened(manager)
@@ -120,6 +125,13 @@ class StorageRole(Role):
             await stop.wait()
         finally:
             await node.close()
+
+    def _settle(self, process: Process) -> None:
+        """`waltz disk settle`, without which 0.13.2 refuses a directory that needs its journal. It sees the
+        files that 0.13.2 does not know, and the journal speaks of them."""
+        system = self.disk.mount(process)
+        if system.exists(join(DATA_DIRECTORY, CONTROL_FILE_NAME)):
+            settle_directory(system, DATA_DIRECTORY, None)
 
     def _executor(self, process: Process, manager: StorageManager) -> SimExecutor[Durable]:
         """With a journal, jobs leave marks for one another, and settling holds a lock while it syncs."""
