@@ -157,13 +157,16 @@ async def test_stop_ends_a_paused_process_and_one_that_ignores_the_signal(tmp_pa
 
 
 async def test_a_process_that_ends_as_it_is_killed_keeps_its_exit_code(tmp_path: Path) -> None:
-    process = ManagedProcess("brief", ["sh", "-c", "read line; exit 3"], tmp_path / "log", {})
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    process = ManagedProcess("brief", ["sh", "-c", f"read line < {told}; exit 3"], tmp_path / "log", {})
     watcher = asyncio.PidfdChildWatcher()  # takes exit codes on the loop: nobody does while the test holds it
     watcher.attach_loop(asyncio.get_running_loop())
     before = asyncio.get_child_watcher()
     asyncio.set_child_watcher(watcher)
     try:
         await process.start()
+        told.write_text("end\n")  # not before: the loop would take the exit code while it starts
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert process.running
         await process.kill()
