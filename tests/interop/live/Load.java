@@ -6,6 +6,7 @@ import com.wepay.waltz.client.TransactionContext;
 import com.wepay.waltz.client.WaltzClient;
 import com.wepay.waltz.client.WaltzClientCallbacks;
 import com.wepay.waltz.client.WaltzClientConfig;
+import com.wepay.waltz.exception.ClientTimeoutException;
 
 import java.io.FileInputStream;
 import java.io.IOException;
@@ -90,6 +91,8 @@ public final class Load {
                 client.submit(attempts);
                 attempts.ended.await();
                 Thread.sleep(PAUSE_MS);
+            } catch (ClientTimeoutException unmounted) {
+                number--; // Not mounted within ten seconds, as on a busy machine: nothing was sent.
             } catch (InterruptedException interrupted) {
                 return;
             }

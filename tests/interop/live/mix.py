@@ -64,6 +64,8 @@ class Mix:
     zookeeper: EmbeddedZooKeeper
     release: Release
     session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    journal: bool = False
+    """Nodes of ours have the node journal (0.13.2 reads the same files, and ignores the keys)."""
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     """Name of a process that runs -> its implementation."""
@@ -96,6 +98,7 @@ class Mix:
                 "storage.directory": str(self.data(name)),
                 "storage.segment.size.threshold": _SEGMENT_BYTES,
                 "storage.bind.host": LOOPBACK,
+                "storage.journal.enabled": self.journal,
             }
             write_config(self.config(name), {**common, **node, **keys("storage.ssl")}, {})
         for name in SERVERS:
@@ -181,6 +184,14 @@ class Mix:
         self.stop(name, number)
         self.start(name, implementation)
 
+    def refused_by(self, name: str, implementation: str) -> str:
+        """The end of the log of a process that does not start on the files of `name` but ends by itself."""
+        self.start(name, implementation, wait=False)
+        code = self._processes.pop(name).wait(_SECONDS)
+        del self.runs[name]
+        assert code != 0, f"{name} ended as if all were well: {self._end_of_log(name)}"
+        return self._end_of_log(name)
+
     def lose_disk(self, name: str) -> None:
         """The directory of a node that does not run is empty then."""
         assert name not in self.runs
@@ -210,7 +221,8 @@ class Mix:
     # -- what is on the disks --------------------------------------------------------------------------------
 
     def read(self) -> dict[int, dict[str, list[Entry]]]:
-        """Partition -> node -> its records."""
+        """Partition -> node -> its records. A node with a journal has all of them in its files only after an
+        orderly stop."""
         return {
             partition: {name: read_partition(self.data(name) / str(partition)) for name in NODES}
             for partition in range(PARTITIONS)
@@ -322,12 +334,12 @@ class Mix:
 
 @contextlib.contextmanager
 def open_mix(
-    directory: Path, release: Release, session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    directory: Path, release: Release, session_timeout_ms: int = _SESSION_TIMEOUT_MS, *, journal: bool = False
 ) -> Iterator[Mix]:
     """A ZooKeeper and nothing else; everything is stopped at the end."""
     tick_ms = max(500, session_timeout_ms // _TICKS)
     with EmbeddedZooKeeper(directory / "zookeeper", tick_time_ms=tick_ms) as zookeeper:
-        mix = Mix(directory, zookeeper, release, session_timeout_ms)
+        mix = Mix(directory, zookeeper, release, session_timeout_ms, journal)
         try:
             yield mix
         finally:

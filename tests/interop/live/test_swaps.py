@@ -3,7 +3,8 @@ clients write.
 
 The first ten swaps are fixed: each role goes both ways, with SIGKILL and in order, through clusters that are
 mixed in every way, up to servers of 0.13.2 on nodes of ours only. `WALTZ_LIVE_SWAPS` asks for more, drawn
-from `WALTZ_LIVE_SEED`.
+from `WALTZ_LIVE_SEED`. All of it is done without the node journal and with it; with it 0.13.2 refuses the
+directory of a node of ours that was killed, until the directory is settled.
 """
 
 import itertools
@@ -58,10 +59,11 @@ def test_the_fixed_swaps_go_both_ways() -> None:
     assert ends == {(role, how) for role in "sh" for how in (KILL, TERM)}
 
 
+@pytest.mark.parametrize("journal", [False, True], ids=["files", "journal"])
 def test_swaps_under_load_lose_nothing(
-    release: Release, tmp_path: Path, record_property: Callable[[str, object], None]
+    release: Release, tmp_path: Path, record_property: Callable[[str, object], None], journal: bool
 ) -> None:
-    with open_mix(tmp_path, release) as mix:
+    with open_mix(tmp_path, release, journal=journal) as mix:
         mix.up({"s1": RELEASE, "s2": RELEASE, "s3": OURS}, {"h1": RELEASE, "h2": OURS}, by=RELEASE)
         mix.complete()
         with loads(mix) as both:
@@ -70,6 +72,9 @@ def test_swaps_under_load_lose_nothing(
                 swap(mix, both, name, how)
                 until_progress(both)
         mix.complete()
+        if journal:
+            for name in NODES:
+                mix.stop(name)
         logs = settle(mix.read)
         assert violations(logs, both.known, false_failures=True) == []
         assert len(both.known.acknowledged) > 2 * PROGRESS * SWAPS
@@ -85,5 +90,8 @@ def swap(mix: Mix, both: Loads, name: str, how: signal.Signals) -> None:
     next_one = other(mix.runs[name])
     mix.stop(name, how)
     until_progress(both)
+    if mix.journal and name in NODES and how == KILL and next_one == RELEASE:
+        assert "cluster key does not match" in mix.refused_by(name, RELEASE)
+        mix.waltz("disk", "settle", str(mix.data(name)))
     mix.start(name, next_one)
     mix.complete()
