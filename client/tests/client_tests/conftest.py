@@ -49,7 +49,7 @@ async def connect(cluster: FakeCluster) -> AsyncIterator[ConnectClient]:
 
 @pytest.fixture
 def ahead_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader beyond the log is told without a pause before the second question."""
+    """A reader beyond the log ends without a pause before the second question."""
     monkeypatch.setattr(readers, "AHEAD_RETRY_SECONDS", 0.02)
 
 

@@ -229,7 +229,7 @@ async def test_a_client_reads_the_same_with_either_version(newest: int) -> None:
 @pytest.mark.parametrize("with_data", [True, False])
 @pytest.mark.parametrize("odd", [3, 2_500])
 async def test_a_header_test_that_raises_ends_a_range(with_data: bool, odd: int) -> None:
-    """What was taken when it raised is gone; to go on would leave it out without a word."""
+    """What was taken when it raised is gone; a range that continued would lack it without a word."""
     log = InProcessLog()
     for number in range(3_000):
         log.partition().commit(b"%d" % number, header=777 if number == odd else number % 2)
@@ -248,7 +248,7 @@ async def test_a_header_test_that_raises_ends_a_range(with_data: bool, odd: int)
 
 @pytest.mark.parametrize("cut", [True, False])
 async def test_a_request_that_does_not_fit_the_wire_ends_alone(cut: bool) -> None:
-    """Whether it was there before the connection or not: everything else of that server goes on."""
+    """Whether it was there before the connection or not: every other request to that server is answered."""
     log = filled(100)
     async with log.client(settings={"client.prefetchBytes": 2**70}) as client:
         if not cut:

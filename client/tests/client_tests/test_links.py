@@ -37,7 +37,7 @@ async def test_a_host_name_that_is_none_does_not_end_a_link() -> None:
 
 
 async def test_a_connection_that_cannot_be_used_does_not_end_a_link() -> None:
-    """Whatever waits for this server would wait for ever."""
+    """Everything that waits for this server would wait permanently."""
 
     class Unusable(RpcSession):
         def established(self, channel: Channel) -> None:
