@@ -145,4 +145,28 @@ CLUSTER_BUGS = (
         "            False\n            and self._client",
         "An application waits for good for a ZooKeeper that has lost its data.",
     ),
+    _bug(
+        "end_of_a_session_is_waited_for_without_end",
+        "ends",
+        "zk_client.py",
+        "            async with asyncio.timeout(CLOSE_SECONDS):\n",
+        "            async with asyncio.timeout(None):\n",
+        "A process that was asked to leave stays while ZooKeeper answers nothing, and is killed.",
+    ),
+    _bug(
+        "cut_connection_is_followed_by_another",
+        "ends",
+        "zk_client.py",
+        "            self._handler.abandon()\n",
+        "",
+        "Threads of an ended session stay behind in an application.",
+    ),
+    _bug(
+        "leaving_waits_for_whoever_asks_zookeeper",
+        "ends",
+        "manager.py",
+        "            async with asyncio.timeout(timeout_seconds):\n                await self._attempt(delete",
+        "            async with asyncio.timeout(None):\n                await self._attempt(delete",
+        "A server that was asked to leave stays while ZooKeeper answers nothing.",
+    ),
 )

@@ -459,17 +459,19 @@ class ClusterManager:
         """See `Registrar`."""
         if self._registrations.get(registration.server_id) is not registration:
             return
-        async with self._lock:  # an evaluation under way may be writing the descriptor
-            self._registrations.pop(registration.server_id, None)
+        self._registrations.pop(registration.server_id)
 
-        async def delete() -> None:
+        async def delete() -> None:  # under the lock: an evaluation under way may be writing the descriptor
             await registration.delete_descriptors(await self._reader.descriptors())
 
         try:
-            await self._attempt(delete, timeout_seconds)
-        except StoreError as error:
+            async with asyncio.timeout(timeout_seconds):
+                await self._attempt(delete, timeout_seconds)
+        except (StoreError, TimeoutError) as error:
             _log.warning(
-                "the descriptor of server %d goes with its session: %s", registration.server_id, error
+                "the descriptor of server %d goes with its session: %s",
+                registration.server_id,
+                str(error) or f"no answer within {timeout_seconds:g} s",
             )
         finally:
             registration.deliver({})

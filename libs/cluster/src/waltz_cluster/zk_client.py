@@ -11,6 +11,7 @@ Requests are refused while there is no connection (they did not leave), and neve
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ _kazoo_log = logging.getLogger("waltz_cluster.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # what matters of it is logged here, once, as a change of state
 
 _MAX_RETRY_DELAY_SECONDS = 1.0
+CLOSE_SECONDS = 2.0
+"""So long the end of a session is waited for."""
 GIVE_UP_SESSIONS = 2.0
 """Timeouts of the session without an answer, before who gives up does so."""
 _FIRST_WAIT_SHARE = 1 / 12
@@ -219,18 +222,16 @@ class KazooStore:
 
     async def start(self, timeout_seconds: float) -> None:
         """Connect, then start the heartbeat."""
+        self._client.start_async()
         try:
-            await self._loop.run_in_executor(None, lambda: self._client.start(timeout=timeout_seconds))
             async with asyncio.timeout(timeout_seconds):
                 await self._connected.wait()
-        except (KazooTimeoutError, TimeoutError):
+        except TimeoutError:
             hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
             problem = "" if self._handler.problem is None else f": {self._handler.problem}"
             raise ConnectError(
                 f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s{problem}"
             ) from None
-        except zk.KazooException as error:
-            raise map_error(error, "connect") from None
         self._heartbeat = spawn(self._beat(), "zookeeper-heartbeat")
 
     async def _beat(self) -> None:
@@ -387,6 +388,8 @@ class KazooStore:
                 request.check(op.path, op.version)
 
     async def close(self) -> None:
+        """End the session; one that ZooKeeper does not confirm within `CLOSE_SECONDS` ends by its timeout.
+        Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -394,11 +397,30 @@ class KazooStore:
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
-        await asyncio.shield(self._loop.run_in_executor(None, self._stop_client))
+        stopped = asyncio.Event()
+        # Not in the loop's executor, whose threads hold up the end of a process: kazoo waits for its own
+        # thread without end, and that one for whatever connects or answers.
+        threading.Thread(
+            target=self._stop_client, args=(stopped,), name="zookeeper-close", daemon=True
+        ).start()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await stopped.wait()
+        except TimeoutError:
+            self._handler.abandon()
+            _log.warning(
+                "ZooKeeper did not confirm the end of the session within %g s: it ends by its timeout",
+                CLOSE_SECONDS,
+            )
 
-    def _stop_client(self) -> None:  # executor
-        self._client.stop()
-        self._client.close()
+    def _stop_client(self, stopped: asyncio.Event) -> None:  # thread
+        try:
+            self._client.stop()
+            self._client.close()
+        except Exception as error:  # what has ended on its own, or could not in kazoo's own time
+            _log.debug("kazoo did not stop in order: %s", error)
+        finally:
+            fire_from_thread(self._loop, stopped.set)
 
 
 _ERRORS: tuple[tuple[type[Exception], type[errors.StoreError]], ...] = (

@@ -29,6 +29,18 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._attempt_seconds = attempt_seconds
         self.problem: str | None = None
         """Why the last connection could not be made; None when it could."""
+        self._abandoned = False
+        self._connection: socket.socket | None = None
+
+    def abandon(self) -> None:
+        """Nobody waits for this client any longer: its connection is cut, and it gets no other one."""
+        self._abandoned = True
+        connection = self._connection
+        if connection is not None:
+            try:
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not TLS's: its thread is inside it
+            except OSError:
+                pass  # it has ended on its own
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
@@ -41,9 +53,14 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                self._connection = connection
                 if self._tls is not None:
                     connection.settimeout(max(deadline - time.monotonic(), 0.001))
-                    connection = self._tls.wrap_socket(connection, server_hostname=hostname)
+                    connection = self._connection = self._tls.wrap_socket(
+                        connection, server_hostname=hostname
+                    )
+                if self._abandoned:
+                    raise ConnectionAbortedError("nobody waits for it any longer")
             except BaseException:
                 connection.close()
                 raise

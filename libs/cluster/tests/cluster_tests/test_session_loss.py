@@ -175,6 +175,21 @@ async def test_leaving_without_zookeeper_ends_in_time() -> None:
     await server.stop()
 
 
+async def test_leaving_while_zookeeper_answers_nothing_ends_in_time() -> None:
+    """It is connected, as far as anybody knows, and an evaluation waits for an answer too."""
+    zookeeper = await memory_cluster(2)
+    server = await start_server(zookeeper, 8001)
+    await until(lambda: len(server.partitions) == 2)
+    server.memory.suspend(noticed_after_seconds=9.0)
+    server.manager._wake.set()
+    await asyncio.sleep(0.1)
+    started = now()
+    await server.joined.unregister(timeout_seconds=3.0)
+    assert now() - started <= 3.1
+    assert server.partitions == {}
+    await server.stop()
+
+
 def test_safety_d8_events_of_an_older_session_are_dropped() -> None:
     tracker = SessionTracker()
     seen: list[tuple[SessionState, int]] = []

@@ -18,8 +18,9 @@ from cluster_tests.manager_helpers import Server, seed, until
 from waltz_cluster import errors
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
-from waltz_cluster.zk_client import GIVE_UP_SESSIONS, KazooStore, connect, map_error, parse_acl
+from waltz_cluster.zk_client import CLOSE_SECONDS, GIVE_UP_SESSIONS, KazooStore, connect, map_error, parse_acl
 from waltz_cluster.zk_connection import ConnectionHandler
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_testkit.ports import free_port
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
@@ -210,6 +211,41 @@ async def test_a_zookeeper_that_needs_long_to_begin_a_session_is_reached(
         store = await connect(zookeeper_settings(address, "/any", **keys))
         await store.close()
     assert relay.accepted <= 6
+
+
+def kazoo_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if "zk_loop" in thread.name}
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_the_end_of_a_session_is_not_waited_for_longer_than_two_seconds(
+    own_zookeeper: EmbeddedZooKeeper, connected: bool
+) -> None:
+    """Its ZooKeeper is frozen, or swallows the request for the session; and no thread stays behind."""
+    before = kazoo_threads()
+    relay = Relay(own_zookeeper, {2, 3, 4, 5})
+    async with relay.running() as address:
+        settings = zookeeper_settings(address, "/any", **{"zookeeper.sessionTimeout": 40_000})
+        store = await connect(settings)
+        if connected:
+            await asyncio.to_thread(own_zookeeper.pause)
+        else:
+            relay.cut()
+            await until(lambda: relay.accepted == 2)
+        async with asyncio.timeout(CLOSE_SECONDS + 1.0):
+            await store.close()
+        await until(lambda: kazoo_threads() <= before, 3.0)
+
+
+async def test_who_gives_up_connecting_does_not_wait_for_it(own_zookeeper: EmbeddedZooKeeper) -> None:
+    relay = Relay(own_zookeeper, set(range(1, 100)))
+    async with relay.running() as address:
+        connecting = spawn(connect(zookeeper_settings(address, "/any")), "connecting")
+        await until(lambda: relay.accepted == 1)
+        connecting.cancel()
+        async with asyncio.timeout(CLOSE_SECONDS + 1.0):
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
 
 
 async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(

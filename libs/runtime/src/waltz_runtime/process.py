@@ -1,7 +1,8 @@
 """The life of a service process: its loop, its signals, its exit code.
 
-SIGTERM or SIGINT asks the service to leave in order (its stop event is set); a second one ends the process at
-once. Signal handlers are set explicitly, so the same holds as process 1 of a container, where the kernel's
+SIGTERM or SIGINT asks the service to leave in order (its stop event is set); one that is still starting, and
+may wait for others, gives up its start (`CutShortBy`). A second signal ends the process at once. Signal
+handlers are set explicitly, so the same holds as process 1 of a container, where the kernel's
 defaults do not apply.
 """
 
@@ -13,9 +14,11 @@ import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 
 import structlog
 
+from waltz_protocol.aio.tasks import spawn
 from waltz_runtime.counting import loop_counters, new_event_loop
 from waltz_runtime.exit_code import ExitCode
 from waltz_runtime.logs import report_end
@@ -27,6 +30,33 @@ GC_THRESHOLDS = (50_000, 20, 100)
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
+
+
+class CutShortBy:
+    """`async with CutShortBy(stop)` around what a service does before it serves, and may wait for: when
+    `stop` is set it is cancelled, and the block ends there, without an error."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._stopped = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("no task runs")
+        self._task, self._cancelling = task, task.cancelling()
+        self._watcher = spawn(self._watch(), "stop-at-start")
+
+    async def _watch(self) -> None:
+        await self._stop.wait()
+        self._stopped = True
+        self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        self._watcher.cancel()
+        return self._stopped and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError
 
 
 def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:

@@ -1,5 +1,6 @@
 """The life of a service process, seen from outside: signals, exit codes, what it prints."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,7 +9,8 @@ import sys
 
 import pytest
 
-from waltz_runtime.process import find_user_error
+from waltz_protocol.aio.tasks import spawn
+from waltz_runtime.process import CutShortBy, find_user_error
 
 PROLOGUE = """
 import asyncio, sys
@@ -56,6 +58,52 @@ def test_signal_ends_the_service_in_order(number: signal.Signals) -> None:
     code, out, err = finish(process)
     assert (code, out) == (0, "bye\n")
     assert number.name in err
+
+
+STARTS = PROLOGUE + (
+    "from waltz_runtime.process import CutShortBy\n"
+    "async def main(stop):\n"
+    "    async with CutShortBy(stop):\n"
+    "        try:\n            ready()\n            await asyncio.Event().wait()\n"
+    "        finally:\n            print('given up', flush=True)\n"
+    "    print('bye', flush=True)\n"
+)
+
+
+def test_a_service_that_waits_at_its_start_gives_that_up() -> None:
+    process = start(STARTS + RUN)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    code, out, err = finish(process)
+    assert (code, out) == (0, "given up\nbye\n")
+    assert "Traceback" not in err
+
+
+async def test_what_is_cut_short_by_nothing_runs_to_its_end() -> None:
+    stop = asyncio.Event()
+    async with CutShortBy(stop):
+        await asyncio.sleep(0)
+    stop.set()
+    await asyncio.sleep(0.01)  # nobody cancels this
+
+
+async def test_a_cancellation_from_elsewhere_passes() -> None:
+    """Also when the service is asked to leave in the same turn."""
+    for set_too in (False, True):
+        stop, waiting = asyncio.Event(), asyncio.Event()
+
+        async def service(stop: asyncio.Event = stop, waiting: asyncio.Event = waiting) -> None:
+            async with CutShortBy(stop):
+                waiting.set()
+                await asyncio.Event().wait()
+
+        task = spawn(service(), "service")
+        await waiting.wait()
+        if set_too:
+            stop.set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 def test_second_signal_ends_at_once() -> None:

@@ -14,6 +14,7 @@ from waltz_cluster import zk_client
 from waltz_cluster.config.files import load_file
 from waltz_runtime.command import run_role
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.process import CutShortBy
 from waltz_server.metric_meanings import BUILD, MEANINGS
 from waltz_server.quorum_backend import quorum_backend
 from waltz_server.server import WaltzServer
@@ -22,10 +23,14 @@ from waltz_server.settings import ServerSettings
 
 async def serve(settings: ServerSettings, stop: asyncio.Event) -> None:
     """Connect to ZooKeeper, serve until `stop`."""
+    zookeeper = None
     rng = random.Random()
     metrics = MetricsRegistry(asyncio.get_running_loop().time, MEANINGS, BUILD)
     make_backend = quorum_backend(settings, rng, metrics)
-    zookeeper = await zk_client.connect(settings)
+    async with CutShortBy(stop):
+        zookeeper = await zk_client.connect(settings)
+    if zookeeper is None:
+        return
     try:
         server = WaltzServer(
             settings, zookeeper=zookeeper, make_backend=make_backend, rng=rng, metrics=metrics

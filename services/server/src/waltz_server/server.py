@@ -44,6 +44,7 @@ from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.process import CutShortBy
 from waltz_server import __version__
 from waltz_server.addresses import advertised_endpoint, bind_host
 from waltz_server.admin_rpc import AdminDesk
@@ -75,6 +76,7 @@ a frame that is too large."""
 LEAVE_POLL_SECONDS = 0.02
 
 MakeBackend = Callable[[ZooKeeperStore, StoreParams], StoreBackend]
+Desks = tuple[AdminDesk, DirectoryDesk, ProducerDesk]
 
 
 class WaltzServer:
@@ -136,6 +138,15 @@ class WaltzServer:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then leave in order. Errors of configuration carry `user_error`."""
+        opened = None
+        async with AsyncExitStack() as stack:
+            async with CutShortBy(stop):
+                opened = await self._open(stack)
+            if opened is not None:
+                await self._run(stop, *opened)
+
+    async def _open(self, stack: AsyncExitStack) -> tuple[ClusterManager, Desks, ServerTls | None]:
+        """Everything that is there before others hear of this server; `stack` ends it."""
         settings = self._settings
         tls = server_context(settings.client_facing_tls())
         host = await bind_host(settings)
@@ -153,41 +164,40 @@ class WaltzServer:
         )
         producers = ProducerDesk(manager.producers, self._params.num_partitions)
         detector = self._detector = self._make_detector(manager, store_params.cluster_key)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(backend.close)
-            if detector is not None:
-                registry.old_owners = detector.old_owners
-                stack.push_async_callback(detector.old_owners.close)
-            await backend.start(self._replicas_changed)
-            budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
+        stack.push_async_callback(backend.close)
+        if detector is not None:
+            registry.old_owners = detector.old_owners
+            stack.push_async_callback(detector.old_owners.close)
+        await backend.start(self._replicas_changed)
+        budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
 
-            def client() -> ClientConnection:
-                return ClientConnection(
-                    registry,
-                    admin,
-                    max_locks=settings.max_locks,
-                    unread=unread,
-                    directory=directory,
-                    producers=producers,
-                )
-
-            listener = await stack.enter_async_context(Listener(budget, self._turns))
-            await listener.start(
-                host,
-                settings.port,
-                self._channel_settings(),
-                client if detector is None else lambda: AcceptedConnection(client, detector.accepted),
-                tls,
-                settings.limits(),
+        def client() -> ClientConnection:
+            return ClientConnection(
+                registry,
+                admin,
+                max_locks=settings.max_locks,
+                unread=unread,
+                directory=directory,
+                producers=producers,
             )
-            self.endpoint = await advertised_endpoint(settings, host, listener.port)
-            await self._start_http(stack, host)
-            self._publish_gauges()
-            publish_expiry(self.metrics, f"{GROUP}.tls", tls)
-            stack.callback(directory.close)
-            await stack.enter_async_context(manager)
-            await stack.enter_async_context(registry)
-            await self._run(stop, manager, (admin, directory, producers), tls)
+
+        listener = await stack.enter_async_context(Listener(budget, self._turns))
+        await listener.start(
+            host,
+            settings.port,
+            self._channel_settings(),
+            client if detector is None else lambda: AcceptedConnection(client, detector.accepted),
+            tls,
+            settings.limits(),
+        )
+        self.endpoint = await advertised_endpoint(settings, host, listener.port)
+        await self._start_http(stack, host)
+        self._publish_gauges()
+        publish_expiry(self.metrics, f"{GROUP}.tls", tls)
+        stack.callback(directory.close)
+        await stack.enter_async_context(manager)
+        await stack.enter_async_context(registry)
+        return manager, (admin, directory, producers), tls
 
     def _as_directory(self, picture: Picture, store_params: StoreParams) -> Directory:
         return Directory(
@@ -203,7 +213,7 @@ class WaltzServer:
         self,
         stop: asyncio.Event,
         manager: ClusterManager,
-        desks: tuple[AdminDesk, DirectoryDesk, ProducerDesk],
+        desks: Desks,
         tls: ServerTls | None,
     ) -> None:
         """Everything is open: register, serve, leave."""
@@ -215,7 +225,8 @@ class WaltzServer:
                 helpers.append(tasks.create_task(follow(tls)))
             if self._detector is not None:
                 helpers.append(tasks.create_task(self._detector.run()))
-            await self._register(manager, desks[0])
+            async with CutShortBy(stop):
+                await self._register(manager, desks[0])
             await stop.wait()
             await self._leave(self.registry)
             for helper in helpers:
@@ -324,7 +335,7 @@ class WaltzServer:
     # -- leaving -------------------------------------------------------------------------------------------
 
     async def _leave(self, registry: PartitionRegistry) -> None:
-        """See the module. Bounded: about five seconds when everything hangs."""
+        """See the module. Bounded: five seconds when everything hangs."""
         log.info("leaving", partitions=registry.owned_ids(), connections=registry.connection_count)
         registry.begin_leaving()
         if self._registration is not None:

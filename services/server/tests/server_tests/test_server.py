@@ -13,6 +13,8 @@ import pytest
 from waltz_admin import seeding
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.store import Watch, ZnodeStat
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import MissingPackageError
 from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.client import (
@@ -59,12 +61,7 @@ class Cluster:
         await seeding.create(store, ROOT, "test", PARTITIONS)
         await store.close()
 
-    @asynccontextmanager
-    async def server(
-        self, *, session: MemoryStore | None = None, jetty_port: int | None = None
-    ) -> AsyncIterator[tuple[WaltzServer, FakeBackend, asyncio.Event]]:
-        """A server that is registered; it has left when the block ends."""
-        store = session or self.zookeeper.session(1.0)
+    def make(self, store: MemoryStore, jetty_port: int | None = None) -> tuple[WaltzServer, FakeBackend]:
         backend = FakeBackend(self.nodes)
         server = WaltzServer(
             settings(jetty_port),
@@ -72,6 +69,15 @@ class Cluster:
             make_backend=lambda zookeeper, params: backend,
             rng=random.Random(1),
         )
+        return server, backend
+
+    @asynccontextmanager
+    async def server(
+        self, *, session: MemoryStore | None = None, jetty_port: int | None = None
+    ) -> AsyncIterator[tuple[WaltzServer, FakeBackend, asyncio.Event]]:
+        """A server that is registered; it has left when the block ends."""
+        store = session or self.zookeeper.session(1.0)
+        server, backend = self.make(store, jetty_port)
         stop = asyncio.Event()
         async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
             task = tasks.create_task(server.serve(stop))
@@ -117,6 +123,35 @@ async def test_server_owns_all_partitions_and_serves_them(cluster: Cluster) -> N
         await peer.close()
     assert backend.closed
     assert len(cluster.nodes.logs[2]) == 1
+
+
+@pytest.mark.parametrize("registering", [False, True])
+async def test_a_server_that_waits_for_zookeeper_at_its_start_leaves_at_once(
+    cluster: Cluster, registering: bool
+) -> None:
+    """It waits for 10 s in reads, and for 30 s when it registers."""
+    session = cluster.zookeeper.session(20.0)
+    reads = session.get
+
+    async def get(path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        if path.startswith(ClusterPaths(ROOT).preferences):
+            session.suspend()
+        return await reads(path, watch)
+
+    if registering:
+        session.get = get  # type: ignore[method-assign]
+    else:
+        session.suspend()
+    server, backend = cluster.make(session)
+    stop = asyncio.Event()
+    serving = spawn(server.serve(stop), "server")
+    await asyncio.sleep(0.3)
+    assert not server.serving.is_set()
+    stop.set()
+    async with asyncio.timeout(5):
+        await serving
+    assert backend.closed is registering
+    await session.close()
 
 
 async def test_clients_may_stop_reading_for_long(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.command import run_role
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.process import CutShortBy
 from waltz_storage.engine.files import close_to_others, disk_usage
 from waltz_storage.engine.free_space import FreeSpace, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
@@ -79,7 +80,11 @@ def close_directory(directory: str) -> None:
 async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     """Run a node until `stop` is set. Errors with `user_error` are the operator's."""
     host, tls = settings.host(), server_context(settings.tls_settings("storage.ssl"))
-    params = await store_params(settings)
+    params = None
+    async with CutShortBy(stop):
+        params = await store_params(settings)
+    if params is None:
+        return
     close_directory(settings.directory)
     registry = MetricsRegistry(meanings=MEANINGS, build=BUILD)
     publish_expiry(registry, "waltz-storage.tls", tls)
