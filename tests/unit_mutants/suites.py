@@ -308,7 +308,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/joined_writes.py": ("libs/cluster/tests/cluster_tests/test_joined_writes.py",),
     "waltz_cluster/moving.py": ("libs/cluster/tests/cluster_tests/test_moving.py",),
-    "waltz_cluster/manager.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/manager.py": (
+        "libs/cluster/tests/cluster_tests/test_eviction.py",
+        "libs/cluster/tests/cluster_tests/test_session_loss.py",
+    ),
     "waltz_cluster/registration.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/older_copy.py": (
         "libs/cluster/tests/cluster_tests/test_older_copy.py",
