@@ -115,6 +115,29 @@ async def test_refusals_are_typed_errors(verdict: Verdict, error: type[Exception
         assert handle.error.retry_after_ms == 30
 
 
+@pytest.mark.parametrize("verdict", [Verdict.DROPPED, Verdict.NO_QUORUM, Verdict.OVERLOADED])
+async def test_safety_e6_a_refusal_of_an_earlier_sending_does_not_decide_a_later_one(
+    verdict: Verdict,
+) -> None:
+    """The append went to one server, to its successor, who committed it, and its owner is the first one
+    again, which says what became of the first sending. The answer to the mount decides."""
+    partition, one = mounted_5(4)
+    handle = append(partition)
+    partition.session_lost(cast(StreamSession, one))
+    two = Session()
+    two.version = 5
+    partition.session_ready(cast(StreamSession, two))
+    answer(partition, two)
+    partition.session_lost(cast(StreamSession, two))
+    partition.req_ids.raise_generation(3)
+    partition.session_ready(cast(StreamSession, one))
+    partition.append_answered(said(handle, verdict))
+    assert handle.error is None
+    partition.feed_data(feed(STRANGER, 1, 5))
+    partition.feed_data(feed(OWN, handle.seq_num, 6))
+    assert handle.outcome is Outcome.COMMITTED
+
+
 async def test_an_answer_to_another_generation_or_number_means_nothing() -> None:
     partition, _ = mounted_5(4)
     handle = append(partition)

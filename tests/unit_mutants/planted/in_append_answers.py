@@ -8,6 +8,14 @@ _bug = bugs_in("client/src/waltz_client/_internal")
 
 ANSWER_BUGS = (
     _bug(
+        "refusal_of_an_earlier_sending_decides",
+        "E6",
+        "stream/partition.py",
+        "        if self._mount is None and answer.verdict is not Verdict.COMMITTED:\n",
+        "        if self._mount is None and answer.verdict is None:\n",
+        "What the server in between committed is called failed, and its caller appends it once more.",
+    ),
+    _bug(
         "sent_again_to_a_server_of_an_older_version",
         "E6",
         "stream/partition.py",

@@ -24,6 +24,14 @@ APPEND_BUGS = (
         "An append that is sent again while its first copy is in flight is in the log twice.",
     ),
     _bug(
+        "recovery_decides_for_an_owner_in_between",
+        "E6",
+        "append.py",
+        "            alone = entry.generation == self.generation\n",
+        "            alone = True\n",
+        "An append that the owner in between committed under another id is called certainly absent.",
+    ),
+    _bug(
         "who_waits_for_a_lock_waits_in_silence",
         "E1",
         "append.py",

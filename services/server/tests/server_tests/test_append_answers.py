@@ -201,6 +201,23 @@ async def test_what_recovery_did_not_find_is_dropped_and_what_it_found_is_commit
         assert [one.verdict for one in client.answered()] == [Verdict.COMMITTED, Verdict.DROPPED]
 
 
+async def test_safety_e6_nobody_decides_what_another_owner_may_have_committed_under_the_same_request_id() -> (
+    None
+):
+    """The partition was away for a while (its generation is higher), and its client may have sent the append
+    to the owner in between, who numbered it otherwise."""
+    async with PartitionRig(auto_commit=False) as rig:
+        (client,) = await _mounted(rig, 1)
+        rig.append(client)
+        await rig.turns()
+        rig.store.lose_session("another owner")
+        rig.partition.set_generation(GENERATION + 2)
+        rig.store.settle(committed=0)
+        rig.store.open_session()
+        await rig.turns()
+        assert [one.verdict for one in client.answered()] == [Verdict.UNDECIDED]
+
+
 async def test_versions_before_5_hear_what_they_always_did() -> None:
     async with PartitionRig() as rig:
         client = FakeClient(1, version=4)

@@ -483,22 +483,21 @@ class StreamPartition:
         self.wake_writers()
 
     def append_answered(self, answer: Answer) -> None:
-        """One of APPEND_ANSWERS: the marks that they name may become a caller's next view."""
+        """One of APPEND_ANSWERS: the marks that they name may become a caller's next view. A refusal that
+        comes before the answer to the mount says nothing: another server may have the append meanwhile."""
         window = self.window
+        if self._mount is None and answer.verdict is not Verdict.COMMITTED:
+            return
         if answer.verdict is Verdict.COMMITTED:
             self._host.mark_named(self.partition_id, answer.number + answer.appends - 1)
         elif answer.verdict is Verdict.LOCK_CONFLICT:
             self._host.mark_named(self.partition_id, answer.number)
         if window.answered(answer, self.received):
-            if answer.verdict is Verdict.NOT_MOUNTED and self._mount is not None:
+            if answer.verdict is Verdict.NOT_MOUNTED:
                 self._mount_again("its server lost the mount")
             elif self._send_again_at is None:
                 self._send_again_at = window.tick + SEND_AGAIN_TICKS
-        elif (
-            answer.verdict is Verdict.REQUEST_ID_IN_USE
-            and self._mount is not None
-            and not self.window.mount_epoch
-        ):
+        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and not self.window.mount_epoch:
             self.req_ids.move(away_from=answer.seq_num)
             self._mount_again("its request ids are in use")
         self.wake_writers()

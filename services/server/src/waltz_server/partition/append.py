@@ -463,12 +463,15 @@ class AppendQueue:
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
-        """Certainly never committed: marks go; before version 5 nothing is sent."""
+        """What was handed over is certainly never committed: marks go; before version 5 nothing is sent. An
+        owner in between, whose generation was higher, may have committed what the client sent there under the
+        same request id."""
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
             self._unmark(item)
-            self._outcomes.refused(item, Verdict.DROPPED)
+            alone = entry.generation == self.generation
+            self._outcomes.refused(item, Verdict.DROPPED if alone else Verdict.UNDECIDED)
         self._settle()
 
     def _settle(self) -> None:

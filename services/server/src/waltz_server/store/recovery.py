@@ -41,7 +41,9 @@ a replica that is new or recorded as closed it is sent first, so that an interru
 
 COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId)
 with that of a reference replica. A difference means a fork, made by someone who broke the rules above; the
-replica is refused.
+replica is refused. The last record stands for all before it within one session, whose owner numbered each
+append once. A voter that missed a session of the other (ZooKeeper forgot it) is compared in all records that
+its own session has not decided: an append that a client sent again has its ReqId in both logs.
 """
 
 from __future__ import annotations
@@ -196,12 +198,13 @@ class Recovery:
         other.unreadable = True
         other.compared = False
         if not other.listed:
-            other.marked = False
+            other.marked, other.withdrawn = False, True
 
     def low_water_mark_set(self, name: str) -> None:
-        """Set low-water mark was answered with success."""
+        """Set low-water mark was answered with success. It counts unless the replica failed as a reference
+        meanwhile."""
         replica = self._replicas[name]
-        replica.marked = True
+        replica.marked = not replica.withdrawn
 
     def failed(self, name: str, reason: str) -> None:
         """The replica cannot be reached or used; it is absent until it answers again."""
@@ -249,7 +252,8 @@ class Recovery:
         if self.resolved is None:
             return self._step_before_resolved(replica)
         step = self._step_after_resolved(replica, self.resolved)
-        replica.marking = replica.marking or isinstance(step, SetLowWaterMark)
+        if isinstance(step, SetLowWaterMark):
+            replica.marking, replica.withdrawn = True, False
         return step
 
     @property
@@ -425,8 +429,7 @@ class Recovery:
             if reference is None and not self._is_reference(replica, point):
                 return Wait()
             if reference is not None:
-                replica.compared_with = reference
-                return Compare(reference, point)
+                return self._comparison(replica, self._replicas[reference], point)
         if replica.max_txid > limit:
             return Truncate(limit)
         if replica.mark < resolved:
@@ -453,9 +456,19 @@ class Recovery:
             return Wait()
         source = sources[0]
         if replica.mark >= 0 and not replica.compared:
-            replica.compared_with = source.name
-            return Compare(source.name, replica.mark)
+            return self._comparison(replica, source, replica.mark)
         return Copy(source.name, replica.mark + 1, min(source.mark, target))
+
+    def _comparison(self, replica: RecoveringReplica, other: RecoveringReplica, last: int) -> Compare:
+        """With `other`, up to record `last`. A mark that the next session decided holds for a voter of the
+        one before; of marks that later ones decided nobody knows what they followed."""
+        replica.compared_with = other.name
+        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
+        missed = newer.info.session_id - older.info.session_id
+        decided = last
+        if missed > 0 and older.kind is Kind.VOTER:
+            decided = (newer if missed == 1 else older).info.low_water_mark
+        return Compare(other.name, max(min(decided + 1, last), 0), last)
 
     def _sources(self, replica: RecoveringReplica) -> list[RecoveringReplica]:
         """Who can give records behind the replica's mark: who did not fail it, then recovered ones, then who

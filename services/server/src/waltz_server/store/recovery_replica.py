@@ -44,6 +44,7 @@ class RecoveringReplica:
     compared: bool = False
     marked: bool = False
     marking: bool = False  # this session may have been written down by the node
+    withdrawn: bool = False  # what was asked before it failed as a reference does not make it recovered
     listed: bool = False
     refused: str | None = None
     compared_with: str | None = None  # whose record the last Compare step asked for

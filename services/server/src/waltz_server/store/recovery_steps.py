@@ -20,11 +20,12 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Read the headers of record `transaction_id` here and on `reference`; report with
+    """Read the headers of the records first..last here and on `reference`; report with
     `Recovery.compared`."""
 
     reference: str
-    transaction_id: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from waltz_server.store.waiting import Signal
 _UNREACHABLE_PAUSE_SECONDS = 0.1
 # Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
+_COMPARED_HEADERS = 1000
 MAX_TAIL_RECORDS = 16
 """Headers that are asked for with the first question: of the last records, by which replicas differ when a
 server was killed. If there are more, each comparison asks for the one that it needs."""
@@ -68,6 +69,21 @@ def tail_of(ends: Sequence[int]) -> Tail | None:
     first = max(min(ends), 0)
     count = max(ends) - first + 1
     return Tail(first, count) if count <= MAX_TAIL_RECORDS else None
+
+
+async def _headers(
+    link: ReplicaLink, session_id: int, partition_id: int, first: int, count: int
+) -> list[RecordHeader]:
+    """The headers of records first, first + 1, ...: `count` of them, or fewer; none when it has none."""
+    if count == 1:  # as 0.13.2 asks
+        header = await link.record_header(session_id, partition_id, first)
+        return [] if header is None else [header]
+    return await link.record_header_list(session_id, partition_id, first, count)
+
+
+def _alike(own: Sequence[RecordHeader], other: Sequence[RecordHeader]) -> bool:
+    """By transaction id and ReqId, as far as both go."""
+    return all(one[:2] == two[:2] for one, two in zip(own, other, strict=False))
 
 
 class InDoubtError(Exception):
@@ -99,8 +115,8 @@ class SessionOfReplicas(Protocol):
     def link_of(self, name: str) -> ReplicaLink | None:
         """The connection to another replica."""
 
-    def header_of(self, name: str, txid: int) -> RecordHeader | None:
-        """See `ReplicaRecovery.header_at`, of another replica."""
+    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
+        """See `ReplicaRecovery.headers_at`, of another replica."""
 
     def suspect(self) -> None:
         """The node refused us: the session may be over."""
@@ -187,11 +203,12 @@ class ReplicaRecovery:
         if self.phase is not ReplicaPhase.FAILED:
             self.phase, self.reason = ReplicaPhase.FAILED, reason
 
-    def header_at(self, txid: int) -> RecordHeader | None:
-        """The header of a record that it holds, if it came with the answer to the first question."""
+    def headers_at(self, first: int, count: int) -> list[RecordHeader] | None:
+        """The headers of records that it holds, if all came with the answer to the first question."""
         if self.link is None or self.link.closed:
             return None
-        return self._headers.get(txid)
+        found = [self._headers[txid] for txid in range(first, first + count) if txid in self._headers]
+        return found if len(found) == count else None
 
     # ---- attempts
 
@@ -283,8 +300,8 @@ class ReplicaRecovery:
     async def _do(self, link: ReplicaLink, step: Step) -> None:
         recovery, name = self._recovery, self.name
         match step:
-            case Compare(reference, txid):
-                await self._compare(link, reference, txid)
+            case Compare(reference, first, last):
+                await self._compare(link, reference, first, last)
             case Copy(source, first, last):
                 await self._copy(link, source, first, last)
             case Truncate(keep):
@@ -305,27 +322,32 @@ class ReplicaRecovery:
                     raise CopyGoneError(f"it ends with record {held}, but said {said} before")
                 recovery.low_water_mark_set(name)
 
-    async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
-        own, other = self.header_at(txid), self._run.header_of(reference, txid)
-        if own is None or other is None or own[:2] != other[:2]:  # what is gone since makes no fork
-            asked = link.record_header(self._session_id, self._partition_id, txid)
-            own, other = await asyncio.gather(asked, self._header_of(reference, txid))
-        if own is None:  # no fork: its copy was taken away or set back since it answered
-            raise CopyGoneError(f"record {txid}, which it said it had, is gone")
-        if other is None:
-            # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
-            self._recovery.reference_failed(self.name, reference)
-            await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
-            return
-        self._recovery.compared(self.name, equal=own[:2] == other[:2])
+    async def _compare(self, link: ReplicaLink, reference: str, first: int, last: int) -> None:
+        equal = True
+        while equal and first <= last:
+            count = min(last - first + 1, _COMPARED_HEADERS)
+            own, other = self.headers_at(first, count), self._run.headers_of(reference, first, count)
+            if own is None or other is None or not _alike(own, other):  # what is gone since makes no fork
+                asked = _headers(link, self._session_id, self._partition_id, first, count)
+                own, other = await asyncio.gather(asked, self._headers_of(reference, first, count))
+            if not own:  # no fork: its copy was taken away or set back since it answered
+                raise CopyGoneError(f"record {first}, which it said it had, is gone")
+            if not other:
+                # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
+                self._recovery.reference_failed(self.name, reference)
+                await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
+                return
+            equal = _alike(own, other)
+            first += min(len(own), len(other))
+        self._recovery.compared(self.name, equal=equal)
 
-    async def _header_of(self, name: str, txid: int) -> RecordHeader | None:
-        """The header of another replica's record; None where it cannot say."""
+    async def _headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
+        """The headers of another replica's records; None where it cannot say."""
         link = self._run.link_of(name)
         if link is None:
             return None
         try:
-            return await link.record_header(self._session_id, self._partition_id, txid)
+            return await _headers(link, self._session_id, self._partition_id, first, count)
         except WaltzProtocolError:
             return None
 

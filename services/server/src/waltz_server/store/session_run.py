@@ -209,9 +209,9 @@ class SessionRun:
         member = self._members.get(name)
         return None if member is None else member.link
 
-    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
         member = self._members.get(name)
-        return None if member is None else member.header_at(txid)
+        return None if member is None else member.headers_at(first, count)
 
     def note(self, event: str, **values: str) -> None:
         """A line in the log."""
@@ -302,6 +302,8 @@ class SessionRun:
         recovered = set(self._recovery.recovered)
         entered = False
         for name, member in self._members.items():
+            if member.phase is ReplicaPhase.FAILED:
+                continue  # its own task, which the recovery hears it from, may not have run yet
             if self._recovery.is_listed(name) and name in recovered and member.replica is None:
                 if member.link is None or member.link.closed:
                     self.replica_out(name, "the connection was closed before it could vote")

@@ -92,8 +92,9 @@ def take_step(recovery: Recovery, nodes: dict[str, Node], name: str, session: in
                 raise RuleBroken(f"truncate {name} to {keep} below its low-water mark {node.lwm}")
             del node.log[keep + 1 :]
             recovery.truncated(name, node.max_txid)
-        case Compare(reference, txid):
-            recovery.compared(name, equal=nodes[reference].log[txid] == node.log[txid])
+        case Compare(reference, first, last):
+            compared = slice(first, last + 1)
+            recovery.compared(name, equal=nodes[reference].log[compared] == node.log[compared])
         case Copy(source, first, last):
             if first != node.max_txid + 1 or last > nodes[source].max_txid:
                 raise RuleBroken(f"copy {first}..{last} from {source} to {name}")

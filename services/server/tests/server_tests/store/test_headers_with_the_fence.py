@@ -120,17 +120,17 @@ async def test_safety_a2_headers_of_a_log_that_changes_are_forgotten() -> None:
         )
         replica = ReplicaRecovery(NoSession(), context, recovery, 9, "a:1", Tail(1, 2))
         link = await replica._connect()
-        assert replica.header_at(0) is None
-        header = replica.header_at(2)
-        assert header is not None
-        assert header.req_id == node.txids()[2]
+        assert replica.headers_at(0, 1) is None
+        headers = replica.headers_at(2, 1)
+        assert headers is not None
+        assert [header.req_id for header in headers] == [node.txids()[2]]
         await replica._do(link, Truncate(1))
         assert node.max_txid == 1
-        assert replica.header_at(2) is None
+        assert replica.headers_at(2, 1) is None
         await replica._connect()
-        assert replica.header_at(1) is not None
+        assert replica.headers_at(1, 1) is not None
         link.close()
-        assert replica.header_at(1) is None
+        assert replica.headers_at(1, 1) is None
         await directory.close()
 
 
@@ -139,8 +139,8 @@ class Run(NoSession):
         super().__init__()
         self.members: dict[str, ReplicaRecovery] = {}
 
-    def header_of(self, name: str, txid: int) -> RecordHeader | None:
-        return self.members[name].header_at(txid)
+    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
+        return self.members[name].headers_at(first, count)
 
     def link_of(self, name: str) -> ReplicaLink | None:
         return self.members[name].link
@@ -186,6 +186,6 @@ async def test_a_copy_that_was_taken_away_since_makes_no_fork_of_a_good_one() ->
         await run.members["a:1"]._connect()
         bad.rebuild()
         link = await run.members["b:1"]._connect()
-        await run.members["b:1"]._compare(link, "a:1", 2)
+        await run.members["b:1"]._compare(link, "a:1", 2, 2)
         await directory.close()
         assert recovery._replicas["b:1"].refused is None

@@ -11,6 +11,7 @@ from waltz_admin.restored_metadata import Nodes, rebuild
 from waltz_cluster.older_copy import evidence
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_server.store.recovery import Recovery
+from waltz_server.store.recovery_steps import Compare, Truncate
 
 
 def recover(
@@ -91,6 +92,40 @@ def test_safety_a8_a_later_session_is_compared_with_before_an_older_voter(wiped:
     assert last.resolved == 1
     assert "A" in last.recovered
     assert [node.log for node in nodes.values()] == [["s0:0", "s2:1"]] * 3
+
+
+@pytest.mark.parametrize("interrupted", [0, 1, 2], ids=["", "b is marked", "b is marked again"])
+def test_safety_a8_an_append_that_was_sent_again_does_not_make_two_logs_one(interrupted: int) -> None:
+    """C alone holds W and X of session 0. Session 1: A and B acknowledge V, and X, which its client sent
+    again. ZooKeeper is back at the listing of session 0, A is away, and both logs end with X."""
+    nodes = {
+        "B": Node(["R", "V", "X"], 1, 0, 0),
+        "C": Node(["R", "W", "X"], 0, -1, -1),
+    }
+    listed = [state(name, 0) for name in "ABC"]
+    for session in range(3, 3 + interrupted):
+        nodes["B"].set_lwm(session, 2)
+    session = 3 + interrupted
+    last = recover(nodes, metadata(session, *listed), "ABC", "CB", session - 1)
+    assert last.recovered == ["B", "C"]
+    assert [node.log for node in nodes.values()] == [["R", "V", "X"]] * 2
+
+
+def test_a_voter_of_the_session_before_is_compared_above_the_mark_that_was_decided_next() -> None:
+    """However long its session was: nobody reads all of it."""
+    b, c = Node(stream("s0", 0, 900), 1, 899, 899), Node(stream("s0", 0, 900), 0, -1, -1)
+    recovery = Recovery(
+        partition_id=0,
+        session_id=2,
+        replicas=list("ABC"),
+        metadata=metadata(2, *[state(name, 0) for name in "ABC"]),
+    )
+    for name, node in (("B", b), ("C", c)):
+        answer(recovery, {name: node}, name)
+    recovery.gather_over()
+    assert recovery.next_step("C") == Truncate(899)
+    recovery.truncated("C", 899)
+    assert recovery.next_step("C") == Compare("B", 899, 899)
 
 
 def test_safety_a8_longer_logs_of_others_do_not_contradict_a_majority() -> None:

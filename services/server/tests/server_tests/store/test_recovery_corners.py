@@ -12,7 +12,15 @@ from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_replica import Kind, classify
-from waltz_server.store.recovery_steps import Compare, Condition, Copy, Refuse, Truncate, Wait
+from waltz_server.store.recovery_steps import (
+    Compare,
+    Condition,
+    Copy,
+    Refuse,
+    SetLowWaterMark,
+    Truncate,
+    Wait,
+)
 
 SESSION = 6
 OLD = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
@@ -320,7 +328,7 @@ def test_safety_a2_a_replica_that_answers_again_is_compared_again() -> None:
     recovery = recovery_of("ABC")
     for name in "ABC":
         answer(recovery, nodes, name)
-    assert recovery.next_step("C") == Compare("A", 3)
+    assert recovery.next_step("C") == Compare("A", 3, 3)
     recovery.compared("C", equal=True)
     recovery.failed("C", "the connection broke")
     nodes["C"] = Node([*stream("s5", 0, 2), "fork:3"], session=5, lwm=0, local_lwm=0)
@@ -343,6 +351,22 @@ def test_safety_b2_a_replica_that_answers_again_is_marked_again() -> None:
     assert recovery.recovered == ["A", "B", "C"]
     assert nodes["C"].session == SESSION
     assert nodes["C"].log == nodes["A"].log
+
+
+def test_safety_a2_a_reference_that_fails_while_it_is_marked_is_compared_first() -> None:
+    """It could not deliver the record; the answer to what it had been asked before says nothing of it."""
+    nodes = {name: member(3) for name in "ABC"}
+    recovery = recovery_of("ABC")
+    for name in "ABC":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    assert isinstance(recovery.next_step("A"), SetLowWaterMark)
+    assert recovery.next_step("B") == Compare("A", 3, 3)
+    recovery.reference_failed("B", "A")
+    recovery.low_water_mark_set("A")
+    assert recovery.recovered == []
+    run_until_stuck(recovery, nodes, "ABC", SESSION)
+    assert recovery.recovered == ["A", "B", "C"]
 
 
 def test_safety_a3_a_larger_set_is_complete_with_its_own_quorum() -> None:
@@ -390,7 +414,7 @@ def test_safety_a2_a_fork_is_not_extended_before_the_mark_is_known() -> None:
     for name in "AB":
         answer(recovery, nodes, name)
     recovery.gather_over()
-    assert recovery.next_step("B") == Compare("A", 3)
+    assert recovery.next_step("B") == Compare("A", 3, 3)
     run_until_stuck(recovery, nodes, "AB", SESSION)
     assert isinstance(recovery.next_step("B"), Refuse)
     assert len(nodes["B"].log) == 4

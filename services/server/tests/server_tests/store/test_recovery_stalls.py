@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from server_tests.store.fakes import Cluster, entries, until
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import StoreState
+from waltz_server.store.session_run import SessionRun
 
 pytestmark = pytest.mark.looptime
 
@@ -70,6 +72,37 @@ async def test_a_node_that_cannot_read_does_not_keep_the_others_from_recovering(
         cluster.nodes[bad].refuse = None
         await until(lambda: cluster.nodes[bad].max_txid == 14, 120)
         cluster.check_equal(14)
+
+
+async def test_a_connection_that_ends_while_replica_states_are_written_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run heard of it turn after turn, before its replica could: the loop stood still until the restart
+    was due."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        metadata = server.store._context.keeper._metadata
+        write, out = metadata.write_partition, SessionRun.replica_out
+        told = 0
+
+        async def write_then_lose(partition_id: int, states: PartitionMetadata, version: int) -> int:
+            written = await write(partition_id, states, version)
+            if states.replicas and cluster.nodes["c:1"].up:
+                cluster.nodes["c:1"].kill()
+            return written
+
+        def replica_out(run: SessionRun, name: str, reason: str) -> None:
+            nonlocal told
+            told += 1
+            assert told < 100, "the loop of the run never waits"
+            out(run, name, reason)
+
+        monkeypatch.setattr(metadata, "write_partition", write_then_lose)
+        monkeypatch.setattr(SessionRun, "replica_out", replica_out)
+        await until(lambda: server.listener.opened > 0)
+        await server.append(entries(3))
+        assert server.store.state is StoreState.OPEN
+        assert told < 4
 
 
 async def test_safety_a2_nothing_is_cut_below_what_this_server_acknowledged() -> None:

@@ -30,7 +30,7 @@ class NoSession:
         self.changed = Signal()
         self.session: StoreSession | None = None
 
-    def header_of(self, name: str, txid: int) -> RecordHeader | None:
+    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
         return None
 
     def link_of(self, name: str) -> ReplicaLink | None:
