@@ -55,6 +55,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/store/recovery.py": (
         f"{_STORE}/test_recovery_corners.py",
+        f"{_STORE}/test_older_copy_histories.py",
         f"{_STORE}/test_recovery_examples.py",
     ),
     "waltz_server/store/recovery_replica.py": (
@@ -96,6 +97,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/store/session_run.py": (
         f"{_STORE}/test_session_corners.py",
         f"{_STORE}/test_partition_store_safety.py",
+        f"{_STORE}/test_recovery_stalls.py",
     ),
     "waltz_server/store/quorum_store.py": (
         f"{_STORE}/test_what_a_session_keeps.py",
