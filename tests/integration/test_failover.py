@@ -90,7 +90,11 @@ class Loaded:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def loaded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loaded]:
     settings = LocalSettings(
-        tmp_path_factory.mktemp("cluster"), partitions=2, tls=False, session_timeout_ms=SESSION_TIMEOUT_MS
+        tmp_path_factory.mktemp("cluster"),
+        partitions=2,
+        tls=False,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        stop_timeout_seconds=60.0,
     )
     async with LocalCluster(settings) as cluster:
         yield Loaded(cluster, Workload(cluster.client_config, writers=2))

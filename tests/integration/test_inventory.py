@@ -128,8 +128,13 @@ class Customers:
             body = {"id": "truck", "item": "lamp", "quantity": PIECES}
             for instance in self.instances:  # twice
                 url = f"{instance.url}/warehouses/{warehouse}/deliveries"
-                async with self.session.post(url, json=body) as answer:
-                    assert answer.status == 201, await answer.text()
+                while True:
+                    async with self.session.post(url, json=body) as answer:
+                        if answer.status == 503:  # it is known by its id
+                            await asyncio.sleep(0.1)
+                            continue
+                        assert answer.status == 201, await answer.text()
+                        break
 
     async def order(self, rng: random.Random, stop: asyncio.Event) -> None:
         while not stop.is_set():

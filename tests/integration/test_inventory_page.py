@@ -29,7 +29,7 @@ async def test_the_page(tmp_path: Path) -> None:
         LocalCluster(LocalSettings(tmp_path / "my-cluster", servers=1, storage_nodes=1)),
         services(tmp_path) as instances,
         aiohttp.ClientSession() as session,
-        asyncio.timeout(60),
+        asyncio.timeout(240),
     ):
         for terminal in terminals:
             directory, command = terminal.commands

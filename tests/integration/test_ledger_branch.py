@@ -137,7 +137,7 @@ async def test_its_page(waltz_cluster: WaltzCluster, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "examples" / "ledger", ignore=shutil.ignore_patterns("*.db*"))
     (tmp_path / "my-cluster").mkdir()
     (tmp_path / "my-cluster" / "conf").symlink_to(waltz_cluster.client_config.parent)
-    async with services(tmp_path) as running, aiohttp.ClientSession() as session, asyncio.timeout(60):
+    async with services(tmp_path) as running, aiohttp.ClientSession() as session, asyncio.timeout(240):
         await running.start(directory, command, tmp_path / "examples" / "ledger" / "branch.yaml")
         await until_answered(session, f"http://127.0.0.1:{running.ports['8103']}/health")
         answers = [await running.curl(session, line) for line in lines]

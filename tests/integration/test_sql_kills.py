@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(lo
 
 KILLS = 6
 PARTITIONS = 2
-MAX_SECONDS = 90.0
+MAX_SECONDS = 200.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -100,7 +100,7 @@ async def test_a_wrong_authority_is_refused_in_one_line(secured: Secured, tmp_pa
         client__ssl__trustStore__location=secured.theirs.trust_store,
         ssl__trustStore__location=secured.theirs.trust_store,
     )
-    append = await waltz("append", "-c", config, "--data", "x", "--deadline", "2")
+    append = await waltz("append", "-c", config, "--data", "x", "--deadline", "10")
     assert "certificate is not accepted" in append.one_error()
     listed = await waltz("storage", "max-transaction-id", "-c", config, *_node(secured), "-p", "0")
     assert "certificate is not accepted" in listed.one_error()

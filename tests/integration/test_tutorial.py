@@ -40,7 +40,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def test_the_tutorial(place: Path) -> None:
-    async with services(place) as both, aiohttp.ClientSession() as session, asyncio.timeout(60):
+    async with services(place) as both, aiohttp.ClientSession() as session, asyncio.timeout(240):
         for number, name in ((1, "accounts"), (2, "statements")):
             directory, command = _block(number)
             await both.start(directory, command, place / "examples" / "ledger" / f"{name}.yaml")

@@ -193,16 +193,16 @@ def test_a_node_that_hangs_is_named_with_exit_code_3(live: Live) -> None:
     pid = live.pids["storage-2"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        status = live.run("cluster", "status", "-t", "2", "--output", "json")
-        doctor = live.run("doctor", "-t", "2", "--output", "json")
-        explained = live.run("explain", "partition", "3", "-t", "2", "--output", "json")
+        status = live.run("cluster", "status", "-t", "4", "--output", "json")
+        doctor = live.run("doctor", "-t", "4", "--output", "json")
+        explained = live.run("explain", "partition", "3", "-t", "4", "--output", "json")
         listed = live.run("storage", "list")
     finally:
         os.kill(pid, signal.SIGCONT)
     hanging = live.storage_nodes[1]
     problems = {node["node"]: node["problem"] for node in status.json["storage_nodes"]}
-    assert "no answer within 2 s" in status.error(3)
-    assert "no answer within 2 s" in str(problems.pop(hanging))
+    assert "no answer within 4 s" in status.error(3)
+    assert "no answer within 4 s" in str(problems.pop(hanging))
     assert set(problems.values()) == {None}
     assert [server["server"] for server in status.json["servers"]] == sorted(live.servers)
     assert "1 finding: storage node" in doctor.error(3)

@@ -20,7 +20,7 @@ from tests.integration.replicas import compare_replicas
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 MAX_MEMORY_MIB = 64
 FILLED_BYTES = 8 * MIB

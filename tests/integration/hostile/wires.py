@@ -17,7 +17,7 @@ from waltz_protocol.messages import admin, storage
 _HEAD = struct.Struct(">bhi")
 MAGICS = {"client": Magic.CLIENT, "storage": Magic.STORAGE, "admin": Magic.ADMIN}
 VERSIONS = {"client": (0, 1, 2, 3, 4), "storage": (0, 1), "admin": (0,)}
-_PATIENCE_SECONDS = 15.0
+_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,9 @@ class Wire:
     async def send(self, raw: bytes) -> None:
         self.writer.write(raw)
         await self.writer.drain()
+        # Under TLS drain() needs no turn of the loop when the connection was just reset, of which only a turn
+        # of the loop would tell (Python 3.11).
+        await asyncio.sleep(0)
 
     async def frame(self, timeout_seconds: float = _PATIENCE_SECONDS) -> bytes:
         """The body of the next frame."""

@@ -85,7 +85,8 @@ async def test_a_peer_that_vanishes_is_found(when: str) -> None:
 async def test_a_peer_that_never_reads_is_cut_in_the_end() -> None:
     """Its kernel would acknowledge probes forever."""
     server = Recorder()
-    quick = settings(tcp_user_timeout_ms=600, peers_may_pause=True, not_reading_seconds=1.0)
+    # the other reason needs looks that find the last acknowledgement 3 s old
+    quick = settings(tcp_user_timeout_ms=3000, peers_may_pause=True, not_reading_seconds=1.0)
     async with listening(lambda: server, quick) as listener:
         peer, channel = await peer_that_does_not_read(listener.port, server)
         with peer:

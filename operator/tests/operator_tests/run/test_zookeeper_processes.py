@@ -70,7 +70,7 @@ async def test_lost_data_are_seen_without_a_restart_of_the_operator(
         await asyncio.to_thread(zookeeper.kill)
         shutil.rmtree(tmp_path / "zk" / "version-2")
         await asyncio.to_thread(zookeeper.start)
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while True:
                 try:
                     found = await probe(await ensembles.store(OWNER, there), "/waltz")
