@@ -27,6 +27,7 @@ _JOURNAL = (
 _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 _TOOLS = "tools/tests/tools_tests"
+_SPARK = "spark-on-k8s/tests/spark_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/directory.py": (f"{_SERVER}/test_directory.py",),
@@ -274,7 +275,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
-    "waltz_spark/blocks.py": ("spark-on-k8s/tests/spark_tests/test_blocks.py",),
+    "waltz_spark/blocks.py": (f"{_SPARK}/test_blocks.py",),
+    "waltz_spark/sink/attempt.py": (f"{_SPARK}/sink/test_injected_failures.py",),
+    "waltz_spark/sink/task_writer.py": (f"{_SPARK}/sink/test_injected_failures.py",),
     "waltz_client/_internal/applier.py": (
         f"{_CLIENT}/test_applier.py",
         f"{_CLIENT}/test_stop_applying.py",

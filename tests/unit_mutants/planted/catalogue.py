@@ -21,6 +21,7 @@ from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_S
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
+from tests.unit_mutants.planted.in_spark import SPARK_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
 from tests.unit_mutants.planted.in_store import STORE_BUGS
 from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
@@ -53,5 +54,6 @@ ALL_BUGS = (
     *ADMIN_BUGS,
     *RESTORED_BUGS,
     *TOOLS_BUGS,
+    *SPARK_BUGS,
 )
 PLANTED: Mapping[str, Mutant] = {bug.name: bug for bug in ALL_BUGS}

@@ -15,6 +15,8 @@ locks that are checked in the order of the log, and the client id in every trans
   the task would always fail it. It takes a *write* lock of its own instead, the same in all attempts. An
   attempt sends it as of a view below which it has found no such row; so when one of several copies commits,
   all the others fail by that lock, and who gets the failure finds the row in the log.
+* A copy in the log shows its content, not its locks. So a row with user locks has no row of equal content
+  next to it: `admit` refuses the task otherwise. Equal rows without user locks represent each other.
 * Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
   rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
 
@@ -27,12 +29,18 @@ and delays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from waltz_protocol.locks import LockId
-from waltz_spark.sink.errors import NotRepeatableError, RowConflictError, StaleBatchError, SupersededError
+from waltz_spark.sink.errors import (
+    BadRowError,
+    NotRepeatableError,
+    RowConflictError,
+    StaleBatchError,
+    SupersededError,
+)
 from waltz_spark.sink.read_back import ClaimSeen, RowSeen, Sighting
 from waltz_spark.sink.task_claims import Claim, fingerprint
 
@@ -47,8 +55,7 @@ class OnConflict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRow:
-    """One row for the log. `as_of` is the view of its user locks; None without write and read locks.
-    `occurrence` counts equal rows of the task in the partition."""
+    """One row for the log. `as_of` is the view of its user locks; None without write and read locks."""
 
     data: bytes
     header: int = 0
@@ -56,7 +63,6 @@ class OutgoingRow:
     read_locks: tuple[LockId, ...] = ()
     append_locks: tuple[LockId, ...] = ()
     as_of: int | None = None
-    occurrence: int = 0
 
     @property
     def fingerprint(self) -> bytes:
@@ -133,11 +139,15 @@ class Attempt:
     * a row is in `pending` until it is in the log; `spare` counts rows found in the log that no row of
       this attempt was matched with yet.
     * `accounted`: own rows up to this id, and those in `settled`, were reported as committed.
+    * `offered`: content of every row that was admitted, and whether one with a view has it; then no other row
+      does. Empty where no row of the task can have a view (`has_views` is False).
+    * `admitted`: rows that were admitted and not offered yet.
     """
 
     me: Claim
     known: int
     on_conflict: OnConflict = OnConflict.FAIL
+    has_views: bool = True
     view: int | None = None
     claimed: bool = False
     unread: int | None = None
@@ -147,7 +157,8 @@ class Attempt:
     pending: tuple[OutgoingRow, ...] = ()
     conflicted: frozenset[int] = frozenset()
     spare: Mapping[bytes, int] = field(default_factory=dict)
-    offered: Mapping[bytes, int] = field(default_factory=dict)
+    offered: Mapping[bytes, bool] = field(default_factory=dict)
+    admitted: int = 0
     written: int = 0
     found: int = 0
     skipped: int = 0
@@ -158,17 +169,34 @@ class Attempt:
         return self.view is not None and not self.pending and self.unread is None
 
 
-def offer(state: Attempt, rows: Iterable[OutgoingRow]) -> Attempt:
-    """More rows of the task; those that are in the log already are left out."""
-    offered = Counter(state.offered)
-    numbered = []
+def admit(state: Attempt, partition: int, rows: Sequence[OutgoingRow]) -> Attempt:
+    """Before `offer`, in the same order: rows that the log can distinguish. BadRowError when one with user
+    locks and another row of the task have equal content: a copy in the log could be of either, and an attempt
+    that takes it for the wrong one writes the other row again, leaves it out, or fails each time."""
+    admitted = state.admitted + len(rows)
+    if not state.has_views:
+        if any(row.as_of is not None for row in rows):
+            raise RuntimeError("a row of a task without views has a view")
+        return replace(state, admitted=admitted)
+    offered = dict(state.offered)
     for row in rows:
-        if row.as_of is not None:
-            print_ = row.fingerprint
-            row = replace(row, occurrence=offered[print_])
-            offered[print_] += 1
-        numbered.append(row)
-    return _match(replace(state, pending=(*state.pending, *numbered), offered=offered))
+        print_, has_view = row.fingerprint, row.as_of is not None
+        if print_ in offered and (has_view or offered[print_]):
+            raise BadRowError(
+                f"partition {partition}: two rows of task {state.me.key.task} of batch {state.me.key.batch} are of equal content (header "
+                f"{row.header}, {len(row.data)} bytes of data), and at least one of them has write or read locks: the log cannot "
+                "distinguish them when the task is repeated; put an id of the row into the payload"
+            )
+        offered[print_] = has_view
+    return replace(state, offered=offered, admitted=admitted)
+
+
+def offer(state: Attempt, rows: Sequence[OutgoingRow]) -> Attempt:
+    """More rows of the task, which were admitted; those that are in the log already are left out."""
+    if len(rows) > state.admitted:
+        raise RuntimeError(f"{len(rows)} rows were offered, and {state.admitted} admitted")
+    admitted = state.admitted - len(rows)
+    return _match(replace(state, pending=(*state.pending, *rows), admitted=admitted))
 
 
 def next_action(state: Attempt) -> Action | None:

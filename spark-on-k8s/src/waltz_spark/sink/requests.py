@@ -22,7 +22,7 @@ def row_request(partition: int, key: TaskKey, row: OutgoingRow, claim: int) -> A
             append_locks=row.append_locks,
             as_of=claim,
         )
-    own = row_lock(key, row.fingerprint, row.occurrence)
+    own = row_lock(key, row.fingerprint)
     return Append(
         partition,
         row.data,

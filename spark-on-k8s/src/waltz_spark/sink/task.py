@@ -48,7 +48,7 @@ def write_task(
             if not rows:
                 continue
             if writer is None:
-                writer = _writer(options, key, start, connection)
+                writer = _writer(options, key, start, connection, has_views="as_of" in batch.schema.names)
             _hand_over(connection, writer, rows)
         result = TaskResult(0, 0, 0, {}) if writer is None else writer.finish()
         clean = options.delivery != AT_LEAST_ONCE or writer is None
@@ -68,13 +68,20 @@ def _connection(options: WriteOptions) -> Connection:
     return connection
 
 
-def _writer(options: WriteOptions, key: TaskKey, start: Mapping[int, int], connection: Connection) -> _Writer:
+def _writer(
+    options: WriteOptions,
+    key: TaskKey,
+    start: Mapping[int, int],
+    connection: Connection,
+    *,
+    has_views: bool,
+) -> _Writer:
     async def make(client: WaltzClient) -> _Writer:
         port = ClientPort(client, options.settings)
         if options.delivery == AT_LEAST_ONCE:
             return PlainWriter(port, options.settings)
         claim = Claim(key, uuid.uuid4().hex, client.client_id)
-        return TaskWriter(port, claim, start, options.settings)
+        return TaskWriter(port, claim, start, options.settings, has_views=has_views)
 
     return connection.call(make)
 

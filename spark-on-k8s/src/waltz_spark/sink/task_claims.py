@@ -96,12 +96,13 @@ def claim_lock(key: TaskKey) -> LockId:
     return LockId("waltz-spark-claim", _number("claim", key.query, str(key.task)))
 
 
-def row_lock(key: TaskKey, fingerprint: bytes, occurrence: int) -> LockId:
+def row_lock(key: TaskKey, fingerprint: bytes) -> LockId:
     """The lock of one row that has a view of its own: written by every attempt at the row, so that one of
-    them succeeds."""
+    them succeeds. No other row of the task has this content (`attempt.admit`)."""
+    occurrence = "0"  # earlier releases counted rows of equal content; their attempts may still be on the way
     return LockId(
         "waltz-spark-row",
-        _number("row", key.query, str(key.batch), str(key.task), fingerprint.hex(), str(occurrence)),
+        _number("row", key.query, str(key.batch), str(key.task), fingerprint.hex(), occurrence),
     )
 
 

@@ -158,22 +158,31 @@ def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
 
 class TaskWriter:
     """One attempt of a task. `start`: by partition, the last transaction from before the first attempt at
-    the batch.
+    the batch. `has_views`: whether rows can have user locks; if not, their content is not looked at.
 
     Not for use by two coroutines at once. Every error ends the attempt; the next one continues where it was.
     """
 
     def __init__(
-        self, port: LogPort, claim: Claim, start: Mapping[int, int], settings: WriteSettings
+        self,
+        port: LogPort,
+        claim: Claim,
+        start: Mapping[int, int],
+        settings: WriteSettings,
+        *,
+        has_views: bool = True,
     ) -> None:
         self._port = port
         self._claim = claim
         self._start = start
         self._settings = settings
+        self._has_views = has_views
         self._attempts: dict[int, Attempt] = {}
 
     async def write(self, rows: Mapping[int, Sequence[OutgoingRow]]) -> None:
-        """Rows by partition; returns when they are in the log."""
+        """Rows by partition; returns when they are in the log. BadRowError before any of them is sent."""
+        for partition, its_rows in rows.items():
+            self._attempts[partition] = protocol.admit(self._attempt(partition), partition, its_rows)
         try:
             async with asyncio.TaskGroup() as group:
                 for partition, its_rows in rows.items():
@@ -182,13 +191,18 @@ class TaskWriter:
             raise errors.exceptions[0] from None
 
     async def _write_partition(self, partition: int, rows: Sequence[OutgoingRow]) -> None:
-        state = self._attempts.get(partition)
-        if state is None:
-            state = Attempt(self._claim, self._start.get(partition, -1), self._settings.on_conflict)
+        state = self._attempts[partition]
         for first in range(0, len(rows), ROWS_AT_ONCE):
             state = protocol.offer(state, rows[first : first + ROWS_AT_ONCE])
             state = await self._settle(partition, state)
         self._attempts[partition] = state
+
+    def _attempt(self, partition: int) -> Attempt:
+        state = self._attempts.get(partition)
+        if state is None:
+            start = self._start.get(partition, -1)
+            state = Attempt(self._claim, start, self._settings.on_conflict, self._has_views)
+        return state
 
     async def _settle(self, partition: int, state: Attempt) -> Attempt:
         """Until everything offered is in the log. WriteFailedError when nothing comes of it for too long."""

@@ -187,7 +187,7 @@ def successors(world: World, job: Job) -> Iterator[World]:
 def _start(world: World, job: Job) -> World:
     number = len(world.processes)
     state = Attempt(Claim(KEY, f"attempt-{number}", 100 + number), job.start, job.on_conflict)
-    state = protocol.offer(state, job.chunks[0])
+    state = protocol.offer(protocol.admit(state, 0, job.chunks[0]), job.chunks[0])
     process = Process(state, job.chunks[1:])
     return world.said(f"{number} starts", processes=(*world.processes, process), starts=world.starts - 1)
 
@@ -199,7 +199,8 @@ def _act(world: World, number: int, process: Process) -> World:
         if not process.chunks:
             protocol.finish(process.state)
             return _with(world, number, changed(process, ended="done"), f"{number} is done")
-        state = protocol.offer(process.state, process.chunks[0])
+        more = process.chunks[0]
+        state = protocol.offer(protocol.admit(process.state, 0, more), more)
         return _with(
             world, number, changed(process, state=state, chunks=process.chunks[1:]), f"{number} has more rows"
         )

@@ -4,11 +4,14 @@ so."""
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 
 import pytest
 
 from spark_tests.sink.model import USER_LOCK, Job, Logged, World, identity, successors
+from waltz_protocol.locks import LockId
 from waltz_spark.sink.attempt import OnConflict, OutgoingRow
+from waltz_spark.sink.errors import BadRowError
 from waltz_spark.sink.task_claims import CLAIM_HEADER
 
 PLAIN = OutgoingRow(b"one")
@@ -106,3 +109,31 @@ def test_every_row_is_there_once(name: str) -> None:
     ends = explore(world, job)
     print(name, dict(ends))
     assert ends["done"] > 0
+
+
+FREE = OutgoingRow(b"locked", 3)
+READING = OutgoingRow(b"locked", 3, read_locks=(LockId("account", 2),), as_of=0)
+MISTAKABLE = {
+    "both with locks, one is touched": (LOCKED, READING),
+    "both with the same lock": (READING, READING),
+    "the first without locks": (FREE, READING),
+    "the second without locks": (READING, FREE),
+}
+
+
+@pytest.mark.parametrize("policy", OnConflict)
+@pytest.mark.parametrize("name", MISTAKABLE)
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_that_the_log_cannot_distinguish_are_refused(name: str, policy: OnConflict, apart: bool) -> None:
+    """A copy that is found could be of either row, and only one of the two is checked as of that copy."""
+    first, second = MISTAKABLE[name]
+    chunks = ((first,), (second,)) if apart else ((first, second),)
+    with pytest.raises(BadRowError, match=r"partition 0: .* of equal content") as error:
+        explore(World(log=BEFORE, drops=1, touches=1), Job(chunks, start=0, on_conflict=policy))
+    assert "\n" not in str(error.value)
+    assert "put an id" in str(error.value)
+
+
+def test_rows_that_differ_in_their_header_are_distinguished() -> None:
+    other = replace(LOCKED, header=4, write_locks=(), read_locks=(LockId("account", 2),))
+    assert explore(World(log=BEFORE, starts=1), Job(((LOCKED, other),), start=0))["done"] > 0

@@ -13,11 +13,25 @@ import pytest
 
 from waltz_client import Append, LockId
 from waltz_client.testing import InProcessLog
-from waltz_spark.sink.attempt import OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
-from waltz_spark.sink.errors import NotRepeatableError, RowConflictError, StaleBatchError, SupersededError
+from waltz_spark.sink import attempt as protocol
+from waltz_spark.sink.attempt import Attempt, OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
+from waltz_spark.sink.errors import (
+    BadRowError,
+    NotRepeatableError,
+    RowConflictError,
+    StaleBatchError,
+    SupersededError,
+)
 from waltz_spark.sink.read_back import Sighting
 from waltz_spark.sink.task_claims import CLAIM_HEADER, Claim, TaskKey
-from waltz_spark.sink.task_writer import ClientPort, LogPort, TaskResult, TaskWriter, WriteSettings
+from waltz_spark.sink.task_writer import (
+    ROWS_AT_ONCE,
+    ClientPort,
+    LogPort,
+    TaskResult,
+    TaskWriter,
+    WriteSettings,
+)
 
 KEY = TaskKey("query", 3, 1)
 START = {0: 1, 1: -1}
@@ -29,7 +43,7 @@ ROWS = {
         OutgoingRow(b"twin", 1),
         OutgoingRow(b"locked", write_locks=(LOCK,), as_of=1),
         OutgoingRow(b"twin", 1),
-        OutgoingRow(b"locked", read_locks=(LockId("other", 1),), as_of=1),
+        OutgoingRow(b"locked too", read_locks=(LockId("other", 1),), as_of=1),
     ],
     1: [OutgoingRow(b"b", append_locks=(LOCK,))],
 }
@@ -266,3 +280,54 @@ async def test_a_conflict_that_is_none_is_told_apart() -> None:
     log.partition(0).conflict_next(3)
     result, _ = await write(log, "only", {0: [OutgoingRow(b"x")]}, start={0: 0})
     assert (result.written, written(log, 0)) == (1, Counter({b"x": 1}))
+
+
+async def test_nothing_of_a_group_with_rows_that_cannot_be_distinguished_is_written() -> None:
+    """The group goes to the log in several portions and partitions; the second of the rows is in the last
+    portion."""
+    log = InProcessLog(2)
+    free = [OutgoingRow(b"%d" % number) for number in range(ROWS_AT_ONCE)]
+    locked = OutgoingRow(b"fee", read_locks=(LOCK,), as_of=-1)
+    rows = {1: [OutgoingRow(b"elsewhere")], 0: [locked, *free, replace(locked, read_locks=(), as_of=None)]}
+    async with log.client() as client:
+        writer = TaskWriter(ClientPort(client, SETTINGS), Claim(KEY, "only", client.client_id), {}, SETTINGS)
+        with pytest.raises(
+            BadRowError, match="partition 0: two rows of task 1 of batch 3 are of equal content"
+        ):
+            await writer.write(rows)
+    assert [len(log.partition(number).transactions) for number in range(2)] == [0, 0]
+
+
+async def test_a_row_with_locks_that_an_earlier_group_had_is_refused() -> None:
+    log = new_log()
+    locked = OutgoingRow(b"fee", write_locks=(LOCK,), as_of=1)
+    groups = [OutgoingRow(b"fee"), OutgoingRow(b"a"), OutgoingRow(b"b"), locked]
+    for name in ("first", "second"):
+        with pytest.raises(BadRowError, match="of equal content"):
+            await write(log, name, {0: groups})
+    assert written(log, 0) == Counter([b"fee", b"a", b"b"])
+
+
+async def test_equal_rows_of_other_partitions_tasks_and_batches_are_distinguished() -> None:
+    log = new_log()
+    rows = {number: [OutgoingRow(b"fee", read_locks=(LockId("other", 1),), as_of=-1)] for number in range(2)}
+    settings = replace(SETTINGS, on_conflict=OnConflict.RETRY)
+    for key in (KEY, TaskKey("query", 3, 2), TaskKey("query", 4, 1)):
+        await write(log, str(key), rows, key=key, settings=settings)
+    assert [written(log, number) for number in range(2)] == [Counter({b"fee": 3})] * 2
+
+
+async def test_a_task_whose_rows_have_no_view_keeps_no_account_of_them() -> None:
+    log = new_log()
+    twins = [OutgoingRow(b"twin")] * 2
+    async with log.client() as client:
+        claim = Claim(KEY, "only", client.client_id)
+        writer = TaskWriter(ClientPort(client, SETTINGS), claim, START, SETTINGS, has_views=False)
+        await writer.write({0: twins})
+        with pytest.raises(RuntimeError, match="has a view"):
+            await writer.write({0: [OutgoingRow(b"locked", write_locks=(LOCK,), as_of=1)]})
+    state = protocol.admit(Attempt(claim, 1, has_views=False), 0, twins)
+    assert state.offered == {}
+    with pytest.raises(RuntimeError, match="2 rows were offered, and 0 admitted"):
+        protocol.offer(Attempt(claim, 1), twins)
+    assert written(log, 0) == Counter({b"twin": 2})

@@ -1,0 +1,45 @@
+"""Planted bugs in the Spark source and sink: which rows are in the log, which are read, and where a batch
+started."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_source = bugs_in("spark-on-k8s/src/waltz_spark")
+_sink = bugs_in("spark-on-k8s/src/waltz_spark/sink")
+
+SPARK_BUGS = (
+    # ---- rows that the log cannot distinguish
+    _sink(
+        "row_with_locks_after_an_equal_one",
+        "once",
+        "attempt.py",
+        "        if print_ in offered and (has_view or offered[print_]):\n",
+        "        if print_ in offered and offered[print_]:\n",
+        "A copy of the row without locks is taken for the one with locks, which is written once more.",
+    ),
+    _sink(
+        "equal_row_after_one_with_locks",
+        "once",
+        "attempt.py",
+        "        if print_ in offered and (has_view or offered[print_]):\n",
+        "        if print_ in offered and has_view:\n",
+        "The copy that the row without locks left is taken for the one with locks, which is left out.",
+    ),
+    _sink(
+        "only_rows_of_one_group_are_compared",
+        "once",
+        "attempt.py",
+        "    offered = dict(state.offered)\n",
+        "    offered: dict[bytes, bool] = {}\n",
+        "Two equal rows with locks that come in two Arrow batches are confused when the task is repeated.",
+    ),
+    _sink(
+        "frames_are_taken_for_ones_without_views",
+        "once",
+        "task_writer.py",
+        "        self._has_views = has_views\n",
+        "        self._has_views = False\n",
+        "Rows with locks are not compared.",
+    ),
+)
