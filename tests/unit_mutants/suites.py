@@ -276,6 +276,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_spark/blocks.py": (f"{_SPARK}/test_blocks.py",),
+    "waltz_spark/stream.py": (f"{_SPARK}/test_stream_reader.py",),
     "waltz_spark/sink/attempt.py": (f"{_SPARK}/sink/test_injected_failures.py",),
     "waltz_spark/sink/task_writer.py": (f"{_SPARK}/sink/test_injected_failures.py",),
     "waltz_client/_internal/applier.py": (

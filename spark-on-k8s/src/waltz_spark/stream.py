@@ -126,7 +126,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next trigger goes: to the end of the log, or as far as the limits allow.
 
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
-        where it is; UnavailableError when it has not answered for `readTimeoutMs`.
+        where it is, under AvailableNow read up to the target; UnavailableError when it has not answered for
+        `readTimeoutMs`.
         """
         if start is None:
             return self._offsets(self._latest_ends()).to_json()
@@ -134,7 +135,11 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._checked_start(start, ends)
         starts = begin.next_ids
         for partition in self._partitions:
-            ends.setdefault(partition, starts.get(partition, 0))
+            start_id = starts.get(partition, 0)
+            # What is promised up to a target is read, and the task waits for it: an offset that does not move
+            # would end the query as if everything had been read.
+            promised = self._target.get(partition, 0) if self._target is not None else 0
+            ends.setdefault(partition, max(promised, start_id))
         if self._target is not None:
             ends = {
                 p: max(min(end, self._target.get(p, end)), min(starts.get(p, 0), end))
@@ -243,7 +248,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise UnavailableError(
                     f"partition {partition} has not reported its end for {now - since:.0f} s: {reason}"
                 )
-            log.warning("waltz: partition %d keeps its position: %s", partition, reason)
+            log.warning("waltz: partition %d does not report its end: %s", partition, reason)
         self._latest.update(ends)
         return ends
 

@@ -112,6 +112,38 @@ def test_available_now_stops_at_what_was_there(monkeypatch: pytest.MonkeyPatch) 
     assert stream.latestOffset(late, stream.getDefaultReadLimit()) == late
 
 
+def test_available_now_reads_a_partition_that_does_not_answer_up_to_its_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An offset without it would end the query as if all of it was read."""
+    log, clock = FakeLog(10, 7), Clock()
+    stream = reader(log, monkeypatch, clock, startingTransactions="earliest", readTimeoutMs="60000")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    log.silent = {1}
+    log.ends = [20, 20]
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert end == {"0": 10, "1": 7, "cluster": "k1"}
+    assert planned(stream, start, end) == [(0, 0, 9), (1, 0, 6)]
+    assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
+    late = {"0": 10, "1": 9, "cluster": "k1"}  # a restart of a query that had read further
+    assert stream.latestOffset(late, stream.getDefaultReadLimit()) == late
+    clock.now += 60
+    with pytest.raises(UnavailableError, match="partition 1 has not reported its end"):
+        stream.latestOffset(start, stream.getDefaultReadLimit())
+
+
+def test_available_now_keeps_its_limits_where_a_partition_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog(10, 10)
+    stream = reader(log, monkeypatch, startingTransactions="earliest", maxTransactionsPerTrigger="4")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    log.silent = {1}
+    assert stream.latestOffset(start, ReadMaxRows(4)) == {"0": 2, "1": 2, "cluster": "k1"}
+
+
 def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,23 @@ _source = bugs_in("spark-on-k8s/src/waltz_spark")
 _sink = bugs_in("spark-on-k8s/src/waltz_spark/sink")
 
 SPARK_BUGS = (
+    # ---- how far a trigger goes
+    _source(
+        "silent_partition_is_left_out_of_available_now",
+        "once",
+        "stream.py",
+        "            ends.setdefault(partition, max(promised, start_id))\n",
+        "            ends.setdefault(partition, start_id)\n",
+        "A query with availableNow ends successfully without the transactions of a partition that moved.",
+    ),
+    _source(
+        "silent_partition_moves_back_to_the_target",
+        "once",
+        "stream.py",
+        "            ends.setdefault(partition, max(promised, start_id))\n",
+        "            ends.setdefault(partition, promised)\n",
+        "A partition that was read beyond the target and is silent is read again from the target on.",
+    ),
     # ---- rows that the log cannot distinguish
     _sink(
         "row_with_locks_after_an_equal_one",
