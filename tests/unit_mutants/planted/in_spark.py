@@ -59,4 +59,29 @@ SPARK_BUGS = (
         "        self._has_views = False\n",
         "Rows with locks are not compared.",
     ),
+    # ---- where a batch started
+    _sink(
+        "notes_of_another_cluster_are_believed",
+        "once",
+        "batch_starts.py",
+        "        if cluster != owner.cluster:\n",
+        "        if False:\n",
+        "A write that is complete in one cluster succeeds in another one, and writes nothing.",
+    ),
+    _sink(
+        "notes_under_another_claim_header_are_believed",
+        "once",
+        "batch_starts.py",
+        "        if header != owner.claim_header:\n",
+        "        if False:\n",
+        "Claims of earlier attempts are not found, and a repeated batch is written again.",
+    ),
+    _sink(
+        "batch_without_a_note_starts_where_the_driver_did",
+        "once",
+        "batch_starts.py",
+        "        return self.first if batch == 0 else {}\n",
+        "        return self.first\n",
+        "A batch whose notes are lost is written again.",
+    ),
 )

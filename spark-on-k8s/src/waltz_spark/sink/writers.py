@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from waltz_spark.errors import OptionError, in_one_line
-from waltz_spark.options import STREAM_WRITE, WRITE, ClientKeys
-from waltz_spark.sink.batch_starts import Marks, Starts, StartsFolder
+from waltz_spark.options import STREAM_WRITE, WRITE
+from waltz_spark.sink.batch_starts import Marks, Owner, Starts, StartsFolder
 from waltz_spark.sink.options import AT_LEAST_ONCE, WriteOptions
 from waltz_spark.sink.rows import check_schema
 from waltz_spark.sink.task_claims import TaskKey
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
+
+    from waltz_spark.connection import Connection
 else:
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -89,33 +91,37 @@ def _batch_start(options: WriteOptions, query: str) -> Starts:
     if options.delivery == AT_LEAST_ONCE:
         return Starts({})
     if options.state_location is not None:
-        return _noted(
-            f"{options.state_location.rstrip('/')}/{query}", options.client, options.timeout_seconds
-        )
+        return _noted(f"{options.state_location.rstrip('/')}/{query}", options)
     if options.write_id is not None:
         return Starts({})  # from the beginning of the log
-    return Starts(_marks_now(options.client, options.timeout_seconds))
+    from waltz_spark.connection import lease
+
+    with lease(options.client) as connection:
+        return Starts(_marks_now(connection, options.timeout_seconds))
 
 
 def _stream_starts(options: WriteOptions) -> Starts:
     if options.state_location is None:
         return Starts({})
-    return _noted(options.state_location, options.client, options.timeout_seconds)
+    return _noted(options.state_location, options)
 
 
-def _noted(location: str, client: ClientKeys, timeout_seconds: float) -> Starts:
-    folder = StartsFolder(location)
-    starts = folder.read()
-    return folder.note_first(_marks_now(client, timeout_seconds)) if starts is None else starts
-
-
-def _marks_now(client: ClientKeys, timeout_seconds: float) -> Marks:
-    """High-water mark of every partition."""
+def _noted(location: str, options: WriteOptions) -> Starts:
     from waltz_spark.connection import lease
+
+    with lease(options.client) as connection:
+        folder = StartsFolder(location, Owner(connection.identity.key, options.claim_header))
+        starts = folder.read()
+        if starts is None:
+            starts = folder.note_first(_marks_now(connection, options.timeout_seconds))
+    return starts
+
+
+def _marks_now(connection: Connection, timeout_seconds: float) -> Marks:
+    """High-water mark of every partition."""
     from waltz_spark.log_ends import all_ends
 
-    with lease(client) as connection:
-        ends = all_ends(connection, range(connection.identity.num_partitions), timeout_seconds)
+    ends = all_ends(connection, range(connection.identity.num_partitions), timeout_seconds)
     return {partition: end - 1 for partition, end in ends.items()}
 
 
@@ -143,7 +149,7 @@ class BatchWriter(DataSourceArrowWriter):
         _report(f"write {self._query}", messages)
         location = self._options.state_location
         if location is not None:
-            folder = StartsFolder(f"{location.rstrip('/')}/{self._query}")
+            folder = StartsFolder(f"{location.rstrip('/')}/{self._query}", self._starts.owner)
             folder.note_complete(0, _next_start(self._starts, 0, messages))
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:  # type: ignore[override]
@@ -177,7 +183,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _report(f"batch {batchId}", messages)
         location = self._options.state_location
         if location is not None:
-            StartsFolder(location).note_complete(batchId, _next_start(self._starts, batchId, messages))
+            folder = StartsFolder(location, self._starts.owner)
+            folder.note_complete(batchId, _next_start(self._starts, batchId, messages))
 
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """A task failed for good. The batch is tried again when the query is started again."""

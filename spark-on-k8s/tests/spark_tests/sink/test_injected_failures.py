@@ -15,6 +15,7 @@ from waltz_client import Append, LockId
 from waltz_client.testing import InProcessLog
 from waltz_spark.sink import attempt as protocol
 from waltz_spark.sink.attempt import Attempt, OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
+from waltz_spark.sink.batch_starts import Starts
 from waltz_spark.sink.errors import (
     BadRowError,
     NotRepeatableError,
@@ -331,3 +332,12 @@ async def test_a_task_whose_rows_have_no_view_keeps_no_account_of_them() -> None
     with pytest.raises(RuntimeError, match="2 rows were offered, and 0 admitted"):
         protocol.offer(Attempt(claim, 1), twins)
     assert written(log, 0) == Counter({b"twin": 2})
+
+
+async def test_a_repeated_batch_whose_notes_are_lost_is_found_in_the_log() -> None:
+    log = new_log()
+    await write(log, "first")
+    lost = Starts({number: log.partition(number).high_water_mark for number in range(2)})
+    result, _ = await write(log, "after the loss", start=dict(lost.of(KEY.batch)))
+    assert (result.written, result.found) == (0, 6)
+    check(log)

@@ -24,7 +24,7 @@ from waltz_client import LockId
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE
 from waltz_spark.sink.attempt import OnConflict, OutgoingRow
-from waltz_spark.sink.batch_starts import Starts, StartsFolder
+from waltz_spark.sink.batch_starts import Owner, Starts, StartsFolder
 from waltz_spark.sink.errors import BadRowError, StaleBatchError, StateError
 from waltz_spark.sink.options import WriteOptions
 from waltz_spark.sink.read_back import Header, Survey
@@ -34,6 +34,7 @@ from waltz_spark.sink.writers import batch_writer
 
 CLIENT = {"zookeeper.connectString": "localhost:1", "cluster.root": "/waltz", "client.ssl.enabled": "false"}
 KEY = TaskKey("query", 1, 0)
+OWNER = Owner("cluster-key", CLAIM_HEADER)
 
 
 def schema(**columns: DataType) -> StructType:
@@ -145,20 +146,20 @@ def test_a_log_is_not_overwritten() -> None:
 
 
 def test_notes_are_made_once_and_say_where_a_batch_starts(tmp_path: Path) -> None:
-    folder = StartsFolder(str(tmp_path / "checkpoint" / "waltz-sink"))
+    folder = StartsFolder(str(tmp_path / "checkpoint" / "waltz-sink"), OWNER)
     assert folder.read() is None
-    assert folder.note_first({0: 4, 1: -1}) == Starts({0: 4, 1: -1})
-    assert folder.note_first({0: 99, 1: 99}) == Starts({0: 4, 1: -1})
+    assert folder.note_first({0: 4, 1: -1}) == Starts({0: 4, 1: -1}, owner=OWNER)
+    assert folder.note_first({0: 99, 1: 99}) == Starts({0: 4, 1: -1}, owner=OWNER)
     folder.note_complete(0, {0: 10, 1: 3})
     folder.note_complete(0, {0: 77, 1: 77})
-    starts = StartsFolder((tmp_path / "checkpoint" / "waltz-sink").as_uri()).read()
+    starts = StartsFolder((tmp_path / "checkpoint" / "waltz-sink").as_uri(), OWNER).read()
     assert starts is not None
     assert [starts.of(batch) for batch in (0, 1, 5)] == [{0: 4, 1: -1}, {0: 10, 1: 3}, {0: 10, 1: 3}]
     assert [starts.is_complete(batch) for batch in (0, 1)] == [True, False]
 
 
 def test_old_notes_go_and_a_checkpoint_that_was_set_back_is_told(tmp_path: Path) -> None:
-    folder = StartsFolder(str(tmp_path))
+    folder = StartsFolder(str(tmp_path), OWNER)
     folder.note_first({0: -1})
     for batch in range(30):
         folder.note_complete(batch, {0: batch})
@@ -173,9 +174,9 @@ def test_old_notes_go_and_a_checkpoint_that_was_set_back_is_told(tmp_path: Path)
 def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match="cannot be used"):
-        StartsFolder(str(tmp_path / "file" / "x")).note_first({0: 0})
+        StartsFolder(str(tmp_path / "file" / "x"), OWNER).note_first({0: 0})
     with pytest.raises(StateError, match="cannot be used"):
-        StartsFolder("what://is/this")
+        StartsFolder("what://is/this", OWNER)
 
 
 # -- reading back --------------------------------------------------------------------------------------------

@@ -3,23 +3,31 @@ and without a log."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from spark_tests.fake_log import FakeLog
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE
 from waltz_spark.sink import task, writers
-from waltz_spark.sink.batch_starts import Starts, StartsFolder
-from waltz_spark.sink.errors import StaleBatchError
+from waltz_spark.sink.batch_starts import Owner, Starts, StartsFolder
+from waltz_spark.sink.errors import StaleBatchError, StateError
 from waltz_spark.sink.options import WriteOptions
-from waltz_spark.sink.task_claims import TaskKey
+from waltz_spark.sink.task_claims import CLAIM_HEADER, TaskKey
 from waltz_spark.sink.task_writer import TaskResult
-from waltz_spark.sink.writers import BatchWriter, StreamWriter, TaskMessage
+from waltz_spark.sink.writers import BatchWriter, StreamWriter, TaskMessage, batch_writer, stream_writer
 
 CLIENT = {"zookeeper.connectString": "localhost:1", "cluster.root": "/waltz", "client.ssl.enabled": "false"}
+
+
+OWNER = Owner("k1", CLAIM_HEADER)
+DATA = StructType([StructField("data", BinaryType())])
 
 
 class FakeTask:
@@ -81,14 +89,14 @@ def test_a_checkpoint_that_was_set_back_further_is_refused(tmp_path: Path, writt
 
 
 def test_a_complete_batch_is_noted_once_with_the_farthest_mark(tmp_path: Path) -> None:
-    folder = StartsFolder(str(tmp_path / "waltz-sink"))
+    folder = StartsFolder(str(tmp_path / "waltz-sink"), OWNER)
     starts = folder.note_first({0: 1, 1: 7})
     messages = [TaskMessage(3, 0, 0, {0: 40}), None, TaskMessage(1, 0, 0, {0: 38})]
     for more in (messages, [TaskMessage(0, 3, 0, {0: 99})]):
-        stream(tmp_path, starts).commit(more, 5)
+        stream(tmp_path, starts).commit(more, 0)
     noted = folder.read()
     assert noted is not None
-    assert noted.batches == {6: {0: 40, 1: 7}}
+    assert noted.batches == {1: {0: 40, 1: 7}}
 
 
 def test_a_batch_write_of_a_name_that_is_complete_adds_nothing(written: list[Any]) -> None:
@@ -107,3 +115,79 @@ def test_rows_without_claims_are_not_written_by_speculative_copies(
     assert batch(Starts({})).write(iter(())).written == 3
     context.properties[writers.SPECULATION] = "false"
     assert batch(Starts({}), delivery="at-least-once").write(iter(())).written == 3
+
+
+# -- what the notes belong to --------------------------------------------------------------------------------
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, log: FakeLog) -> None:
+    monkeypatch.setattr("waltz_spark.connection.lease", lambda keys: nullcontext(log))
+
+
+def test_a_write_that_is_complete_in_one_cluster_is_refused_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[Any]
+) -> None:
+    options = {**CLIENT, "writeId": "backfill-7", "stateLocation": str(tmp_path)}
+    connect(monkeypatch, FakeLog(5))
+    writer = batch_writer(options, DATA, False)
+    writer.commit([writer.write(iter(()))])
+    assert batch_writer(options, DATA, False).write(iter(())) == TaskMessage(0, 0, 0, {})
+    connect(monkeypatch, FakeLog(5, key="k2"))
+    with pytest.raises(StateError, match=r"another cluster \(key k1, this one has k2\)") as error:
+        batch_writer(options, DATA, False)
+    assert "\n" not in str(error.value)
+    assert len(written) == 1
+
+
+def test_a_checkpoint_of_another_cluster_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**CLIENT, "checkpointLocation": str(tmp_path)}
+    connect(monkeypatch, FakeLog(5))
+    stream_writer(options, DATA, False)
+    connect(monkeypatch, FakeLog(5, key="k2"))
+    with pytest.raises(StateError, match="another cluster"):
+        stream_writer(options, DATA, False)
+
+
+@pytest.mark.parametrize("noted_by", ["first", "complete"])
+def test_another_claim_header_on_an_old_checkpoint_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted_by: str
+) -> None:
+    """Claims under the earlier header would not be found, and a repeated batch written again."""
+    options = {**CLIENT, "checkpointLocation": str(tmp_path)}
+    connect(monkeypatch, FakeLog(5))
+    writer = stream_writer(options, DATA, False)
+    if noted_by == "complete":  # the first note is one of an earlier release
+        (tmp_path / "waltz-sink" / "batch-first.json").write_text('{"format": 1, "start": {"0": 4}}')
+        writer.commit([TaskMessage(1, 0, 0, {0: 7})], 0)
+    with pytest.raises(StateError, match=rf"claimHeader = {CLAIM_HEADER}, and this run has 99") as error:
+        stream_writer({**options, "claimHeader": "99"}, DATA, False)
+    assert "\n" not in str(error.value)
+    stream_writer({**options, "claimHeader": str(CLAIM_HEADER)}, DATA, False)
+
+
+def test_notes_of_earlier_releases_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[Any]
+) -> None:
+    folder = tmp_path / "waltz-sink"
+    folder.mkdir()
+    for name, mark in (("first", 1), ("5", 20)):
+        (folder / f"batch-{name}.json").write_text(json.dumps({"format": 1, "start": {"0": mark}}))
+    connect(monkeypatch, FakeLog(50))
+    writer = stream_writer({**CLIENT, "checkpointLocation": str(tmp_path)}, DATA, False)
+    writer.commit([writer.write(iter(()))], 5)
+    assert written == [(TaskKey("q", 5, 2), {0: 20})]
+    note = json.loads((folder / "batch-6.json").read_text())
+    assert note == {"format": 1, "cluster": "k1", "claimHeader": CLAIM_HEADER, "start": {"0": 40}}
+
+
+def test_a_batch_whose_notes_are_lost_is_looked_for_in_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[Any]
+) -> None:
+    """The driver notes the end of the log as the first start, and does not know yet which batch comes."""
+    connect(monkeypatch, FakeLog(50, 60))
+    writer = stream_writer({**CLIENT, "checkpointLocation": str(tmp_path)}, DATA, False)
+    writer.commit([writer.write(iter(()))], 5)
+    assert written == [(TaskKey("q", 5, 2), {})]
+    starts = StartsFolder(str(tmp_path / "waltz-sink"), OWNER).read()
+    assert starts is not None
+    assert starts.of(6) == {0: 40}  # nothing is known of partition 1: the batch may have got no rows there
