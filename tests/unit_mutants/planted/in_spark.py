@@ -59,6 +59,15 @@ SPARK_BUGS = (
         "        self._has_views = False\n",
         "Rows with locks are not compared.",
     ),
+    # ---- waits
+    _sink(
+        "log_that_ends_too_early_is_asked_forever",
+        "ends",
+        "task_writer.py",
+        "                if loop.time() >= deadline:\n",
+        "                if False:\n",
+        "A task on a restored log never ends.",
+    ),
     # ---- where a batch started
     _sink(
         "notes_of_another_cluster_are_believed",

@@ -8,7 +8,7 @@ failures in its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,11 +16,14 @@ import waltz_client
 from waltz_client import (
     Append,
     AppendError,
+    FeedTransaction,
     LockConflictError,
     TransactionTooLargeError,
+    ViewAheadError,
     WaltzClient,
     WaltzClientError,
 )
+from waltz_spark.errors import DataLossError
 from waltz_spark.sink import attempt as protocol
 from waltz_spark.sink.attempt import (
     AppendClaim,
@@ -42,6 +45,11 @@ from waltz_spark.sink.task_claims import Claim, TaskKey, claim_lock, fingerprint
 ROWS_AT_ONCE = 4096
 """Rows of a partition that are on their way together: what has to be read back after a failure."""
 _PAYLOADS_AT_ONCE = 256
+BEHIND_SECONDS = 30.0
+"""How long a log that ends before the start of the batch is asked again, at most."""
+BEHIND_PAUSE_SECONDS = 0.5
+CLAIM_PAUSE_SECONDS = 0.1
+"""Between a claim that was not decided and the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +92,32 @@ class ClientPort:
         self._settings = settings
 
     async def claim(self, partition: int, claim: Claim, as_of: int) -> Outcome:
-        """One claim; a conflict where somebody has touched the task's lock."""
-        try:
-            done = await self._client.append(
-                partition=partition,
-                data=claim.encode(),
-                header=self._settings.claim_header,
-                write_locks=(claim_lock(claim.key),),
-                as_of=as_of,
-                deadline_seconds=self._settings.timeout_seconds,
-            )
-        except AppendError as error:
-            return _outcome(error)
-        return Committed(done.transaction_id)
+        """One claim; a conflict where somebody has touched the task's lock. DataLossError when the log ends
+        before `as_of`: it is asked again for a while before, because an old owner may not know yet that it
+        is one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(BEHIND_SECONDS, self._settings.timeout_seconds)
+        while True:
+            try:
+                done = await self._client.append(
+                    partition=partition,
+                    data=claim.encode(),
+                    header=self._settings.claim_header,
+                    write_locks=(claim_lock(claim.key),),
+                    as_of=as_of,
+                    deadline_seconds=self._settings.timeout_seconds,
+                )
+            except ViewAheadError as error:
+                if loop.time() >= deadline:
+                    raise DataLossError(
+                        f"partition {partition}: the batch started after transaction {as_of}, and the log ends at "
+                        f"{error.high_water_mark}: it was restored to an earlier state, or stateLocation belongs to another log"
+                    ) from None
+                await asyncio.sleep(BEHIND_PAUSE_SECONDS)
+            except AppendError as error:
+                return _outcome(error)
+            else:
+                return Committed(done.transaction_id)
 
     async def send(self, appends: Sequence[Append]) -> list[Outcome]:
         """All of them, pipelined."""
@@ -107,12 +128,14 @@ class ClientPort:
     async def read_back(
         self, partition: int, key: TaskKey, action: ReadBack
     ) -> tuple[list[Sighting], frozenset[int]]:
-        """Headers of the stretch, and payloads of what may be claims and rows of the task."""
+        """Headers of the stretch, and payloads of what may be claims and rows of the task. WriteFailedError
+        when the next ones do not come in time."""
         survey = Survey(key, action.owners, self._settings.claim_header)
         found: list[Sighting] = []
         feed = self._client.feed(partition, after=action.after, until=action.until, headers_only=True)
         async with feed:
-            async for batch in feed.batches():
+            batches = feed.batches()
+            while batch := await self._next(partition, batches):
                 headers = [Header(t.transaction_id, t.req_id.client_id, t.header) for t in batch]
                 payloads = await self._payloads(partition, [h for h in headers if survey.may_be_claim(h)])
                 claims, rows = survey.walk(headers, payloads)
@@ -128,6 +151,19 @@ class ClientPort:
                 ]
         found.sort(key=lambda seen: seen.transaction_id)
         return found, frozenset(survey.owners)
+
+    async def _next(
+        self, partition: int, batches: AsyncIterator[list[FeedTransaction]]
+    ) -> list[FeedTransaction] | None:
+        """None at the end of the stretch."""
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds):
+                return await anext(batches, None)
+        except TimeoutError:
+            raise WriteFailedError(
+                f"partition {partition} gave nothing of what earlier attempts have written within "
+                f"{self._settings.timeout_seconds:g} s: it has no server, or none that answers"
+            ) from None
 
     async def _payloads(self, partition: int, headers: Sequence[Header]) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
@@ -224,6 +260,8 @@ class TaskWriter:
     ) -> Attempt:
         if isinstance(action, AppendClaim):
             outcome = await self._port.claim(partition, self._claim, action.as_of)
+            if isinstance(outcome, Undecided):
+                await asyncio.sleep(CLAIM_PAUSE_SECONDS)
             return protocol.after_claim(state, outcome)
         if isinstance(action, ReadBack):
             return protocol.after_reading(

@@ -14,6 +14,7 @@ import pytest
 from waltz_client import Append, LockId
 from waltz_client.testing import InProcessLog
 from waltz_spark.sink import attempt as protocol
+from waltz_spark.sink import task_writer
 from waltz_spark.sink.attempt import Attempt, OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
 from waltz_spark.sink.batch_starts import Starts
 from waltz_spark.sink.errors import (
@@ -49,6 +50,11 @@ ROWS = {
     1: [OutgoingRow(b"b", append_locks=(LOCK,))],
 }
 EXPECTED = {number: Counter(row.data for row in rows) for number, rows in ROWS.items()}
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_writer, "CLAIM_PAUSE_SECONDS", 0.0)
 
 
 class Fault(enum.Enum):
