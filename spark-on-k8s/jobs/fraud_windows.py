@@ -105,7 +105,9 @@ def run_stream(
         "data", lit(ALERT).alias("header"), lit(alerts_partition).alias("partition")
     )
     client = {
-        key: value for key, value in options.items() if key.startswith(("zookeeper.", "cluster.", "client."))
+        key: value
+        for key, value in options.items()
+        if key.lower() == "servers" or key.startswith(("zookeeper.", "cluster.", "client."))
     }
     writer = (
         rows.writeStream.queryName("fraud-windows")

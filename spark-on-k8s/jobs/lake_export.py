@@ -24,11 +24,13 @@ from uuid import uuid4
 
 from pyspark.sql.functions import col
 
+from waltz_spark.batch import option_named
+from waltz_spark.connection import lease
 from waltz_spark.errors import OptionError, WaltzSparkError
 from waltz_spark.folder import Folder
 from waltz_spark.job import log_options, parser, run, session
-from waltz_spark.offsets import Position
-from waltz_spark.options import position
+from waltz_spark.offsets import Position, chosen_partitions
+from waltz_spark.options import BATCH, ReadOptions, position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,8 +175,7 @@ def export(
     reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}
     if base.files:
         # -2: a partition without a file yet is read from its beginning.
-        partitions = range(max(base.next_ids) + 1)
-        starts = {str(partition): base.next_ids.get(partition, -2) for partition in partitions}
+        starts = {str(partition): base.next_ids.get(partition, -2) for partition in _read_partitions(reading)}
         reading["startingTransactions"] = json.dumps(starts)
     if isinstance(as_of, Mapping):
         reading["endingTransactions"] = json.dumps({str(p): mark for p, mark in as_of.items()})
@@ -192,6 +193,14 @@ def export(
     )
     lake.publish(version)
     return version
+
+
+def _read_partitions(options: Mapping[str, str]) -> tuple[int, ...]:
+    """Those of the cluster, or of the option `partitions`: a start must be named for each, and for no
+    other."""
+    given = ReadOptions.load(options, BATCH)
+    with lease(given.client) as connection, option_named("partitions"):
+        return chosen_partitions(given.partitions, connection.identity.num_partitions)
 
 
 def _writer(

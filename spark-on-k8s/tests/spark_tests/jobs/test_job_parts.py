@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from spark_tests.fake_log import FakeLog
 from waltz_spark.errors import WaltzSparkError
+from waltz_spark.offsets import resolve
+from waltz_spark.options import BATCH, STREAM_WRITE, ReadOptions
+from waltz_spark.sink.options import WriteOptions
 
 
 @pytest.fixture
@@ -71,3 +77,89 @@ def test_what_no_kept_version_needs_is_deleted(lake: ModuleType, tmp_path: Path)
     assert table.vacuum(keep=1) == 1
     assert table.versions() == [1]
     assert [path.name for path in (tmp_path / "data" / "partition=0").iterdir()] == ["b"]
+
+
+class StopError(Exception):
+    """The job has said what was to be seen."""
+
+
+class Calls:
+    """Represents Spark's readers and writers: every call returns it again. `options`: what was given."""
+
+    def __init__(self) -> None:
+        self.options_given: list[dict[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self
+
+    def options(self, **given: str) -> Calls:
+        self.options_given.append(given)
+        return self
+
+    def load(self) -> Calls:
+        raise StopError
+
+
+class Loading(Calls):
+    def load(self) -> Calls:
+        return self
+
+
+def starts_of_the_next_export(
+    lake: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: dict[int, int], **options: str
+) -> dict[int, int]:
+    """Resolved as a batch read does it: the mapping must name exactly what is read."""
+    table = lake.Lake(str(folder))
+    table.publish(lake.Version(0, (lake.DataFile(0, 0, 9, "data/partition=0/a"),)))
+    monkeypatch.setattr(lake, "lease", lambda keys: nullcontext(FakeLog(15, 3, 0)), raising=False)
+    calls = Calls()
+    given = {"servers": "server-1:55180", **options}
+    with pytest.raises(StopError):
+        lake.export(SimpleNamespace(read=calls), given, table, "latest", 1000)
+    return resolve(ReadOptions.load(calls.options_given[-1], BATCH).starting, ends)
+
+
+def test_partitions_without_a_file_are_exported_from_their_beginning(
+    lake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The highest ones too: they may have been empty at the first export."""
+    found = starts_of_the_next_export(lake, tmp_path, monkeypatch, {0: 15, 1: 3, 2: 0})
+    assert found == {0: 10, 1: 0, 2: 0}
+
+
+def test_an_export_of_some_partitions_names_those(
+    lake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = starts_of_the_next_export(lake, tmp_path, monkeypatch, {1: 3, 2: 0}, partitions="1,2")
+    assert found == {1: 0, 2: 0}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"servers": "server-1:55180", "client.ssl.enabled": "false"},
+        {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"},
+    ],
+)
+def test_alerts_are_written_to_the_cluster_that_is_read(
+    fraud: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    reads, writes = Loading(), Calls()
+    monkeypatch.setattr(
+        fraud, "alerts", lambda *_: SimpleNamespace(select=lambda *_: SimpleNamespace(writeStream=writes))
+    )
+    monkeypatch.setattr(fraud, "lit", lambda _: Calls())
+    monkeypatch.setattr(fraud, "run_query", lambda *_, **__: None)
+    fraud.run_stream(
+        SimpleNamespace(readStream=reads),
+        {**options, "partitions": "0"},
+        str(tmp_path),
+        limit=5,
+        window=100,
+        alerts_partition=0,
+        until_end=True,
+        seconds=1.0,
+    )
+    assert reads.options_given[0]["partitions"] == "0"
+    assert writes.options_given == [options]
+    WriteOptions.load({**writes.options_given[0], "checkpointLocation": str(tmp_path)}, STREAM_WRITE)
