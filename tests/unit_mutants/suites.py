@@ -279,6 +279,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_spark/stream.py": (f"{_SPARK}/test_stream_reader.py",),
     "waltz_spark/sink/attempt.py": (f"{_SPARK}/sink/test_injected_failures.py",),
     "waltz_spark/sink/batch_starts.py": (f"{_SPARK}/sink/test_writers.py", f"{_SPARK}/sink/test_parts.py"),
+    "waltz_spark/sink/rows.py": (f"{_SPARK}/sink/test_parts.py",),
     "waltz_spark/sink/writers.py": (f"{_SPARK}/sink/test_writers.py",),
     "waltz_spark/sink/task_writer.py": (
         f"{_SPARK}/sink/test_silent_log.py",

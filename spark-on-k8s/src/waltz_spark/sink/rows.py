@@ -38,6 +38,12 @@ def check_schema(schema: StructType) -> None:
         raise OptionError(
             f"a write needs a column data (binary or string); the columns are {', '.join(names)}"
         )
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(
+                f"column {name} occurs {names.count(name)} times: a write takes one column of each name; rename the others or leave "
+                "them out"
+            )
     for field in schema.fields:
         allowed = COLUMNS.get(field.name)
         if allowed is None:

@@ -67,6 +67,14 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, DataType]
         check_schema(schema(**columns))
 
 
+def test_a_column_that_occurs_twice_is_refused() -> None:
+    """Nobody could say which of the two a row is written from."""
+    twice = StructType([StructField(name, BinaryType()) for name in ("data", "data")])
+    with pytest.raises(OptionError, match="column data occurs 2 times") as error:
+        check_schema(twice)
+    assert "\n" not in str(error.value)
+
+
 def test_all_columns_in_either_form() -> None:
     whole = IntegerType()
     locks = {"write_locks": TEXTS, "read_locks": LOCKS, "append_locks": TEXTS}
