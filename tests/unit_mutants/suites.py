@@ -28,6 +28,7 @@ _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 _TOOLS = "tools/tests/tools_tests"
 _SPARK = "spark-on-k8s/tests/spark_tests"
+_OPERATOR = "operator/tests/operator_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/directory.py": (f"{_SERVER}/test_directory.py",),
@@ -354,6 +355,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
+    "waltz_operator/run/resting_migrations.py": (f"{_OPERATOR}/run/test_many_migrations.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
 }
 """What follows `src/` -> test files."""
@@ -394,5 +396,5 @@ def missing_files() -> list[str]:
 
 _MEMBERS = (
     "services/server", "services/storage", "client", "libs/admin", "libs/cluster", "libs/protocol", "tools",
-    "spark-on-k8s",
+    "spark-on-k8s", "operator",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
 from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
@@ -55,5 +56,6 @@ ALL_BUGS = (
     *RESTORED_BUGS,
     *TOOLS_BUGS,
     *SPARK_BUGS,
+    *OPERATOR_PASS_BUGS,
 )
 PLANTED: Mapping[str, Mutant] = {bug.name: bug for bug in ALL_BUGS}

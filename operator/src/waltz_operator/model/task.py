@@ -129,6 +129,18 @@ def with_record(records: Iterable[Record], changed: Record) -> tuple[Record, ...
     return tuple(changed if one.move.same == changed.move.same else one for one in records)
 
 
+def reported_as_over(migration: WaltzMigration) -> bool:
+    """Whether its status says that it is over, of the specification as it is now, and nobody asks for it
+    anew: then its plan is to do nothing. One with unknown fields may have to be said so."""
+    meta, status = migration.metadata, migration.status
+    return (
+        status.phase in FINISHED_PHASES
+        and status.observed_generation == meta.generation
+        and status.retried == meta.annotations.get(RETRY, "")
+        and not migration.unknown
+    )
+
+
 def kind_of(migration: WaltzMigration) -> TaskKind:
     """Which of the alternatives is given."""
     spec = migration.spec

@@ -64,11 +64,12 @@ class TaskDecision:
     teardown_complete: bool = False
 
 
-def plan_migration(name: str, snapshot: Snapshot) -> Plan:
+def plan_migration(name: str, snapshot: Snapshot, facts: Facts | None = None) -> Plan:
     """What is to be done for the migration of that name now. KeyError when the snapshot has none of that
-    name."""
+    name. `facts`: those of the snapshot, where they are known already."""
     migration = {one.metadata.name: one for one in snapshot.migrations}[name]
-    facts = facts_of(snapshot)
+    if facts is None:
+        facts = facts_of(snapshot)
     task = next(one for one in facts.tasks if one.name == name)
     decision = (
         decide_task(facts, task)

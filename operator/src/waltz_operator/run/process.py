@@ -22,6 +22,7 @@ from waltz_operator.kube import config, kinds
 from waltz_operator.kube.client import Kube, KubeClient
 from waltz_operator.kube.errors import KubeError
 from waltz_operator.model.actions import Plan
+from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import Snapshot
 from waltz_operator.plan.cluster import plan
 from waltz_operator.plan.migration import plan_migration
@@ -56,8 +57,8 @@ class PurePlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
-    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
-        return plan_migration(name, snapshot)
+    def plan_migration(self, name: str, snapshot: Snapshot, facts: Callable[[], Facts] | None = None) -> Plan:
+        return plan_migration(name, snapshot, facts() if facts is not None else None)
 
 
 class OperatorParts:

@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from waltz_admin.authority import TlsMaterialError
 from waltz_operator.api.cluster_status import WaltzClusterStatus
@@ -61,6 +60,7 @@ from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
+from waltz_operator.run.resting_migrations import Planner, RestingMigrations
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
 _log = logging.getLogger(__name__)
@@ -75,14 +75,6 @@ _NO_CHANGE = SetStatus | EmitEvent
 """What is only reported: a pass that did nothing else has reached the fixed point."""
 _ENOUGH = _NO_CHANGE | SetFinalizer | WaltzAction
 """What is done when its write returns, so that nothing else is waited for."""
-
-
-class Planner(Protocol):
-    """The pure half."""
-
-    def plan(self, snapshot: Snapshot) -> Plan: ...
-
-    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +161,24 @@ class Reconciler:
         observation = await self._observer.observe_again(look)
         snapshot = observation.snapshot
         plan = self._planner.plan(snapshot)
-        others = [self._at_rest_since(one, observation) for one in snapshot.migrations]
-        resting = [one for one in others if one is not None]
-        if plan.actions or len(resting) < len(others) or not _certificates_rest(plan, observation):
+        waits = await self._waits(snapshot) if not plan.actions else None
+        if waits is None or not _certificates_rest(plan, observation):
             self.looks.drop(key)
             return None
         self._metrics.observed(key, snapshot, expiry(observation.access.secrets))
         self._metrics.blocked(key, plan.blocked, asyncio.get_running_loop().time())
-        waits = [self._resync_seconds, plan.requeue_seconds, *(one.requeue_seconds for one in resting)]
-        return PassResult(min(waits), False, impaired=is_impaired(plan))
+        wait = min(self._resync_seconds, plan.requeue_seconds, *waits)
+        return PassResult(wait, False, impaired=is_impaired(plan))
+
+    async def _waits(self, snapshot: Snapshot) -> list[float] | None:
+        """How long each migration may wait; None when one of them needs a write."""
+        resting, waits = RestingMigrations(self._planner, snapshot), list[float]()
+        for one in snapshot.migrations:
+            wait = await resting.wait_seconds(one)
+            if wait is None:
+                return None
+            waits.append(wait)
+        return waits
 
     async def _fresh_pass(self, key: Key) -> tuple[PassResult, KubernetesLook | None]:
         """With what it was made from, when that is all there is to know."""
@@ -196,7 +197,12 @@ class Reconciler:
             result = replace(result, error=result.error or error, left_out=left_out)
         if result.ends_pass:
             return result, None
+        resting = RestingMigrations(self._planner, observation.snapshot)
         for migration in observation.snapshot.migrations:
+            wait = await resting.wait_seconds(migration)
+            if wait is not None:
+                result = replace(result, requeue_seconds=min(result.requeue_seconds, wait))
+                continue
             # what a failed write has become does not show in the look of the pass
             anew = bool(result.error or result.left_out)
             found = await self._migration(key, migration, observation, anew=anew)
@@ -354,8 +360,6 @@ class Reconciler:
         (`anew`). A write of it that is rejected for good is reported on it, and does not concern the
         others."""
         name = migration.metadata.name
-        if (resting := self._at_rest_since(migration, observation)) is not None:
-            return resting
         look = observation
         held = None if anew else recorded(look, self._wall_clock())
         observation = held or await self._observer.observe(*key)
@@ -391,16 +395,6 @@ class Reconciler:
         if metadata.deleting and plan.teardown_complete and not result.ends_pass:
             return await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
         return result
-
-    def _at_rest_since(self, migration: WaltzMigration, observation: Observation) -> PassResult | None:
-        """The result for a migration that by this pass's observation needs no write, as all that have ended:
-        observations cost more than anything else, and people keep their migrations. None: it needs one, or is
-        being made or deleted."""
-        metadata = migration.metadata
-        if FINALIZER not in metadata.finalizers or metadata.deleting:
-            return None
-        plan = self._planner.plan_migration(metadata.name, observation.snapshot)
-        return None if plan.actions else PassResult(min(plan.requeue_seconds, self._resync_seconds), False)
 
     # ------------------------------------------------------------------------------------------------ results
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from operator_tests.run.test_refusals import stage, waltz_cluster, waltz_migration
 from operator_tests.run.test_resting import at_rest
 from waltz_operator.model.actions import Plan, SetStatus
@@ -16,7 +18,7 @@ async def test_a_status_that_a_migration_had_for_a_moment_does_not_stay() -> Non
     class Planner(PurePlanner):
         says = "it waits"
 
-        def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+        def plan_migration(self, name: str, snapshot: Snapshot, *_: Any) -> Plan:
             last = snapshot.migrations[0]
             status = last.status.model_copy(update={"message": self.says})
             about = ObjectKey("WaltzMigration", name)

@@ -10,6 +10,7 @@ import pytest
 
 from operator_tests.plan.cluster import answer, facts, kube
 from waltz_operator.api.metadata import FINALIZER
+from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model.actions import (
     Action,
     ApplyObject,
@@ -96,7 +97,8 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
     def about(name: str) -> Any:
         return SimpleNamespace(name=name, finalizers=(FINALIZER,), deleting=False)
 
-    migrations = tuple(SimpleNamespace(metadata=about(name)) for name in "abcd")
+    status = SimpleNamespace(phase=MigrationPhase.RUNNING)
+    migrations = tuple(SimpleNamespace(metadata=about(name), status=status) for name in "abcd")
     snapshot = SimpleNamespace(
         cluster=SimpleNamespace(metadata=about("ledger")),
         problems=("x",),
@@ -121,7 +123,7 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
         def plan(self, _: object) -> Plan:
             return Plan((), cast("Any", None), (), LATER, False)
 
-        def plan_migration(self, name: str, _: object) -> Plan:
+        def plan_migration(self, name: str, *_: object) -> Plan:
             return Plan((ASSIGN,) if name in busy else (), cast("Any", None), (), SOON, False)
 
         async def apply(self, steps: Any, _: object) -> Outcome:
@@ -143,7 +145,9 @@ async def test_a_budget_keeps_no_migration_waiting(kind: str, looks: int, moved:
     snapshot = SimpleNamespace(
         cluster=SimpleNamespace(metadata=metadata),
         problems=("x",),
-        migrations=(SimpleNamespace(metadata=metadata),),
+        migrations=(
+            SimpleNamespace(metadata=metadata, status=SimpleNamespace(phase=MigrationPhase.RUNNING)),
+        ),
         rejected={},
         now=0.0,
     )
@@ -166,7 +170,7 @@ async def test_a_budget_keeps_no_migration_waiting(kind: str, looks: int, moved:
             applied = ApplyObject(ObjectKey(kind, "ledger-storage"), {"metadata": {}}, "it differs")
             return Plan((applied,), cast("Any", None), (), LATER, False)
 
-        def plan_migration(self, name: str, _: object) -> Plan:
+        def plan_migration(self, name: str, *_: object) -> Plan:
             return Plan((ASSIGN,), cast("Any", None), (), SOON, False)
 
         async def apply(self, steps: Any, _: object) -> Outcome:

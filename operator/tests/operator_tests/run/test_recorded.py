@@ -34,7 +34,7 @@ class Planner(PurePlanner):
     count = False
     stage: Stage
 
-    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+    def plan_migration(self, name: str, snapshot: Snapshot, *_: Any) -> Plan:
         last = snapshot.migrations[0]
         if last.status.message and not self.count:
             made = STEP in self.stage.server.objects
@@ -136,7 +136,7 @@ async def test_records_of_one_turn_are_bounded() -> None:
 class OneAtATime(PurePlanner):
     """A migration is begun, which is recorded, when no other one is under way."""
 
-    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+    def plan_migration(self, name: str, snapshot: Snapshot, *_: Any) -> Plan:
         mine = next(one for one in snapshot.migrations if one.metadata.name == name)
         if any(one.status.message for one in snapshot.migrations):
             return Plan((), mine.status)

@@ -270,9 +270,9 @@ async def test_a_migration_whose_write_keeps_failing_does_not_hold_up_the_next_o
     seen: list[str] = []
 
     class Planner(PurePlanner):
-        def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+        def plan_migration(self, name: str, snapshot: Snapshot, *_: Any) -> Plan:
             seen.append(name)
-            plan = super().plan_migration(name, snapshot)
+            plan = super().plan_migration(name, snapshot, *_)
             if name == "m2" or snapshot.failed is not None:
                 return plan
             return Plan((start, *plan.actions), plan.status, (), plan.requeue_seconds)
@@ -358,8 +358,8 @@ async def test_a_refused_write_of_a_migration_is_told_on_it_and_the_next_one_is_
     start = StartCopyJob("ledger-copy-m1-0", "m1", 0, "a:1", 2, "b:1", 2, 0)
 
     class Planner(PurePlanner):
-        def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
-            plan = super().plan_migration(name, snapshot)
+        def plan_migration(self, name: str, snapshot: Snapshot, *_: Any) -> Plan:
+            plan = super().plan_migration(name, snapshot, *_)
             if name == "m2" or snapshot.failed is not None:
                 return plan
             return Plan((start, *plan.actions), plan.status, (), plan.requeue_seconds)
