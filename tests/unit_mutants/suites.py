@@ -38,6 +38,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/directory/discovery.py": (f"{_CLIENT}/test_directory.py",),
     "waltz_client/_internal/directory/session.py": (f"{_CLIENT}/test_directory.py",),
+    "waltz_protocol/aio/names.py": ("libs/protocol/tests/protocol_tests/test_names.py",),
     "waltz_protocol/directory.py": ("libs/protocol/tests/protocol_tests/test_directory.py",),
     "waltz_server/store/committed_mark.py": (f"{_SERVER}/test_committed_mark.py",),
     "waltz_server/store/session_confirmation.py": (f"{_STORE}/test_session_confirmation.py",),
@@ -355,6 +356,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
+    "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
     "waltz_operator/run/resting_migrations.py": (f"{_OPERATOR}/run/test_many_migrations.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
 }

@@ -24,4 +24,21 @@ OPERATOR_PASS_BUGS = (
         "",
         "The plans of many migrations are made in one turn of the loop, and the Lease is not renewed.",
     ),
+    # ---- name servers that are silent
+    _run(
+        "clusters_look_names_up_together",
+        "operator",
+        "names.py",
+        "        return self._clusters.setdefault(key, ClusterNames())",
+        '        return self._clusters.setdefault(key[:0] or ("", ""), ClusterNames())',
+        "A silent name server of one tenant makes the nodes of all others Unknown.",
+    ),
+    _run(
+        "slow_names_are_like_all_others",
+        "operator",
+        "names.py",
+        "        if ended.result().seconds > SLOW_SECONDS:\n",
+        "        if ended.result().seconds < 0:\n",
+        "The nodes in a silent zone keep the other nodes of their cluster from being reached.",
+    ),
 )

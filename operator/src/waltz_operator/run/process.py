@@ -34,14 +34,16 @@ from waltz_operator.run.installations import Installations
 from waltz_operator.run.kopf_thread import Watcher
 from waltz_operator.run.lease import LeaseLostError, OperatorLease
 from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.names import Names
 from waltz_operator.run.observe import Observer
-from waltz_operator.run.reconcile import Reconciler
+from waltz_operator.run.reconcile import PassResult, Reconciler
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.workers import Workers
 from waltz_operator.run.write_kubernetes import KubernetesWriter
 from waltz_operator.run.write_waltz import WaltzWriter
 from waltz_operator.run.zookeeper_sessions import Ensembles
 from waltz_operator.settings import OperatorSettings
+from waltz_protocol.aio.names import looked_up_by
 
 _log = logging.getLogger(__name__)
 
@@ -109,8 +111,9 @@ class OperatorParts:
         self.reconciler = Reconciler(
             self.observer, PurePlanner(), self.applier, self.metrics, settings.resync_seconds, wall_clock
         )
+        self.names = Names()
         self.workers = Workers(
-            self.reconciler.reconcile,
+            self.reconcile,
             self.gone,
             self.failed,
             self.metrics,
@@ -118,6 +121,11 @@ class OperatorParts:
             resync_seconds=settings.resync_seconds,
             rng=random.Random(),
         )
+
+    async def reconcile(self, namespace: str, name: str) -> PassResult:
+        """One pass over a cluster, which looks host names up on threads of its own."""
+        with looked_up_by(self.names.of((namespace, name)).lookup):
+            return await self.reconciler.reconcile(namespace, name)
 
     def changed(self, key: tuple[str, str]) -> None:
         """A watch reported a change of something of this cluster."""
@@ -144,6 +152,7 @@ class OperatorParts:
         they are deleted."""
         await self.ensembles.release(key)
         self.tls_files.forget(key)
+        self.names.forget(key)
         error = await self.applier.release_migrations(*key)
         if error:
             _log.warning("migrations of %s/%s, which is gone, are still held: %s", *key, error)
@@ -169,6 +178,7 @@ class OperatorParts:
         await self.observer.close()
         await self.ensembles.close()
         self.tls_files.close()
+        self.names.close()
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:

@@ -4,8 +4,10 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Callable, Iterator, Sequence
 
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
+from waltz_protocol.aio.names import addresses_of
 from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError
 from waltz_protocol.types import MAX_HOST_CHARACTERS, Endpoint
@@ -31,7 +33,6 @@ async def connect(
     if not endpoint.valid:
         shown = f"{endpoint.host[:MAX_HOST_CHARACTERS]!r}:{endpoint.port}"
         raise ConnectError(f"cannot connect to {shown}: that is no host name")
-    loop = asyncio.get_running_loop()
     made: list[Channel] = []
 
     def channel() -> Channel:
@@ -40,18 +41,14 @@ async def connect(
 
     try:
         async with asyncio.timeout(connect_timeout_seconds):
-            if tls is None:
-                await loop.create_connection(channel, endpoint.host, endpoint.port)
-            else:
-                await loop.create_connection(
-                    channel,
-                    endpoint.host,
-                    endpoint.port,
-                    ssl=tls,
-                    server_hostname=endpoint.host,
-                    ssl_handshake_timeout=connect_timeout_seconds,
-                    ssl_shutdown_timeout=settings.close_timeout_seconds,
-                )
+            for left, address in _countdown(await addresses_of(endpoint.host)):
+                try:
+                    await _open(channel, address, endpoint, settings, tls, connect_timeout_seconds)
+                    break
+                except OSError as e:
+                    if not left or isinstance(e, ssl.SSLError):  # another address does not mend TLS
+                        raise
+                    made.clear()  # uvloop makes it before it connects; to its handler nothing has happened
         await made[0].wait_ready()
     except (OSError, TimeoutError, HandshakeError, ChannelClosedError, ValueError) as e:
         _cut(made, str(e))
@@ -63,6 +60,35 @@ async def connect(
         _cut(made, "cancelled while connecting")
         raise
     return made[0]
+
+
+async def _open(
+    channel: Callable[[], Channel],
+    address: str,
+    endpoint: Endpoint,
+    settings: ChannelSettings,
+    tls: ClientTls | None,
+    timeout_seconds: float,
+) -> None:
+    """TCP to this address of the endpoint, and TLS, in which the peer is called by its name."""
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        await loop.create_connection(channel, address, endpoint.port)
+    else:
+        await loop.create_connection(
+            channel,
+            address,
+            endpoint.port,
+            ssl=tls,
+            server_hostname=endpoint.host,
+            ssl_handshake_timeout=timeout_seconds,
+            ssl_shutdown_timeout=settings.close_timeout_seconds,
+        )
+
+
+def _countdown(addresses: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Each with the number of those that are left."""
+    return zip(range(len(addresses) - 1, -1, -1), addresses, strict=True)
 
 
 def _cut(made: list[Channel], reason: str) -> None:
