@@ -357,6 +357,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
+    "waltz_operator/model/texts.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
+    "waltz_operator/run/rejections.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
     "waltz_operator/run/resting_migrations.py": (f"{_OPERATOR}/run/test_many_migrations.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _run = bugs_in("operator/src/waltz_operator/run")
+_model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
     # ---- many migrations
@@ -40,5 +41,22 @@ OPERATOR_PASS_BUGS = (
         "        if ended.result().seconds > SLOW_SECONDS:\n",
         "        if ended.result().seconds < 0:\n",
         "The nodes in a silent zone keep the other nodes of their cluster from being reached.",
+    ),
+    # ---- many rejections
+    _model(
+        "a_condition_has_every_rejection",
+        "operator",
+        "texts.py",
+        '    return "; ".join(texts[:MAX_TEXTS]) + more',
+        '    return "; ".join(texts) + more',
+        "The status of a cluster with many rejected objects is longer than the API server takes.",
+    ),
+    _run(
+        "a_plan_for_each_rejection",
+        "operator",
+        "rejections.py",
+        "        if in_order or not left or",
+        "        if not in_order or not left or",
+        "A quota that refuses the volumes of 63 nodes has 63 plans made in each pass.",
     ),
 )

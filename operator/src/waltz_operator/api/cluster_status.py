@@ -10,6 +10,9 @@ from pydantic import Field
 
 from waltz_operator.api.base import StatusModel, list_map
 
+MAX_MESSAGE = 32768
+"""Characters of a condition's message."""
+
 
 class ConditionType(StrEnum):
     """Conditions of a WaltzCluster."""
@@ -32,7 +35,7 @@ class Condition(StatusModel):
     type: str = Field(description="Name of the fact.", max_length=316)
     status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(description="Why, in one word of a fixed list.", max_length=1024)
-    message: str = Field(default="", description="Why, for a person.", max_length=32768)
+    message: str = Field(default="", description="Why, for a person.", max_length=MAX_MESSAGE)
     last_transition_time: str = Field(
         description="When status changed last, RFC 3339.", json_schema_extra={"format": "date-time"}
     )

@@ -20,6 +20,7 @@ from waltz_operator.model.facts import Facts, facts_of, render
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapshot, TreeView
+from waltz_operator.model.texts import first_texts
 from waltz_operator.plan import lost_journal
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.journal_space import as_it_is, check_claims, check_space
@@ -74,7 +75,7 @@ def decide(
         tear_down(facts, decision)
         return decision
     if facts.problems:
-        decision.invalid = (Reason.INVALID_SPEC, "; ".join(facts.problems))
+        decision.invalid = (Reason.INVALID_SPEC, first_texts(facts.problems))
         return decision
     if isinstance(facts.kube, KubeView):
         decision.restarts = outstanding(facts, facts.kube, objects)
@@ -103,7 +104,7 @@ def decide(
     register_nodes(facts, tree, decision)
     seed(facts, tree, decision)
     if facts.unreadable:
-        decision.block(Blocked("changes of the copies", Reason.INVALID_SPEC, "; ".join(facts.unreadable)))
+        decision.block(Blocked("changes of the copies", Reason.INVALID_SPEC, first_texts(facts.unreadable)))
         return decision
     equalise(facts, tree, decision)
     lost_journal.report(facts, decision)

@@ -29,6 +29,7 @@ from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind, closed, with_record
+from waltz_operator.model.texts import first_texts
 from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
 from waltz_operator.plan.lost_journal import empty_again, empty_first
@@ -208,7 +209,7 @@ def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
     if facts.problems or facts.desired.deleting:
         return Blocked(what, Reason.INVALID_SPEC, "its cluster is not valid, or is being deleted")
     if facts.unreadable:
-        return Blocked(what, Reason.INVALID_SPEC, "; ".join(facts.unreadable))
+        return Blocked(what, Reason.INVALID_SPEC, first_texts(facts.unreadable))
     if facts.desired.paused:
         return Blocked(what, Reason.PAUSED, "its cluster is paused")
     if not isinstance(facts.tree, TreeView) or not isinstance(facts.kube, KubeView):

@@ -15,6 +15,7 @@ from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import ObjectKey, Rejection
+from waltz_operator.model.texts import first_texts
 
 _SOURCES = (
     ("configMap", "name", "ConfigMap"),
@@ -35,7 +36,7 @@ def reported(rejected: Mapping[ObjectKey, Rejection]) -> tuple[Reason, str] | No
     if not rejected:
         return None
     reason = Reason.REFUSED_CHANGE if any(one.for_good for one in rejected.values()) else Reason.WRITE_FAILED
-    return reason, "; ".join(one.text for one in rejected.values())
+    return reason, first_texts([one.text for one in rejected.values()])
 
 
 def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:

@@ -49,6 +49,7 @@ from waltz_operator.model.actions import (
 )
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, ObjectKey, Rejection, Snapshot
+from waltz_operator.model.texts import first_texts
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.certificates import expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
@@ -60,6 +61,7 @@ from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
+from waltz_operator.run.rejections import apply_with_rejections
 from waltz_operator.run.resting_migrations import Planner, RestingMigrations
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
@@ -283,14 +285,15 @@ class Reconciler:
         applied = await self._apply_without_rejected(key, plan, without_rejected, observation)
         result = await self._result(key, applied.outcome, applied.observation, None)
         if applied.unsure:
-            text = "; ".join(one.text for one in applied.observation.snapshot.rejected.values())
+            rejected = applied.observation.snapshot.rejected
+            text = first_texts([one.text for one in rejected.values()])
             result = PassResult(SOON, result.wrote, text)
         return result, applied.observation
 
     async def _apply_without_rejected(
         self, key: Key, plan: Plan, planned: Planned, observation: Observation
     ) -> Applied:
-        """Carry out `plan`. After each object that the API server rejects, make a plan with that known
+        """Carry out `plan`. After objects that the API server rejects, make a plan with those known
         (`planned`), and carry out what was not done yet. Each round knows of one rejected object more, so
         they end. So it does without a write that keeps failing; when that was tried, only the report is
         left to this pass."""
@@ -308,17 +311,19 @@ class Reconciler:
                     observation = _without(observation, action, text, for_good=False)
                 plan = planned(observation.snapshot)
                 continue
-            outcome = await self._applier.apply(left, observation)
+            apply = partial(self._applier.apply, observation=observation)
+            outcome, rejected = await apply_with_rejections(apply, left, in_order=tearing_down)
             done += outcome.done
             self._failed_writes.done(key, outcome.done)
             outcome = replace(outcome, done=tuple(done))
+            new = [one for one in rejected if one[0].key not in known]
+            for action, text in new:
+                observation = _without(observation, action, text)
             unsure = None if tearing_down else outcome.unsure
             if unsure is not None and self._failed_writes.failed(key, unsure, outcome.error, now):
                 return await self._only_reported(plan, planned, observation, outcome, unsure)
-            rejected = outcome.rejected
-            if rejected is None or rejected.key in known:
+            if outcome.rejected is None or not new:
                 return Applied(outcome, plan, observation)
-            observation = _without(observation, rejected, outcome.error)
             plan = planned(observation.snapshot)
 
     async def _only_reported(
@@ -348,7 +353,7 @@ class Reconciler:
         if applied.unsure:
             requeue = SOON  # the rest of the plan
         result = await self._result(key, applied.outcome, observation, requeue)
-        left_out = "; ".join(one.text for one in rejected.values())
+        left_out = first_texts([one.text for one in rejected.values()])
         return replace(result, left_out=left_out, impaired=is_impaired(plan))
 
     # --------------------------------------------------------------------------------------------- migrations

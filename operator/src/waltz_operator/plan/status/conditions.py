@@ -9,6 +9,7 @@ from waltz_operator.model.ensemble import servers
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
+from waltz_operator.model.texts import first_texts, fitting
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.status.partition_health import Health
@@ -54,7 +55,7 @@ def conditions(
             type=kind.value,
             status=status,
             reason=reason.value,
-            message=text,
+            message=fitting(text),
             last_transition_time=_since(before.get(kind.value), status, facts.now),
             observed_generation=generation,
         )
@@ -152,7 +153,7 @@ def _valid(facts: Facts, decision: Decision, impossible: Sequence[str]) -> Fact:
         return (
             "False",
             Reason.REFUSED_CHANGE,
-            "the old value is kept, the rest is done: " + "; ".join(impossible),
+            "the old value is kept, the rest is done: " + first_texts(impossible),
         )
     if facts.unknown_fields:
         return "True", Reason.UNKNOWN_FIELDS, unknown_text(facts.unknown_fields)

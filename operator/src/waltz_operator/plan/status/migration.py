@@ -19,6 +19,7 @@ from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.task import FINISHED_PHASES, FINISHED_STATES, Earlier, Record, Task, TaskKind
+from waltz_operator.model.texts import fitting
 from waltz_operator.model.times import seconds, timestamp
 from waltz_operator.plan.move_steps import undoable
 from waltz_operator.plan.replica_changes import describe
@@ -208,7 +209,7 @@ def _conditions(
                 type=kind,
                 status=status,
                 reason=why,
-                message=text,
+                message=fitting(text),
                 last_transition_time=since,
                 observed_generation=migration.metadata.generation,
             )

@@ -13,6 +13,7 @@ from typing import Any
 from waltz_operator.api.cluster_status import ConditionType
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.model.reasons import Reason
+from waltz_operator.model.texts import fitting
 from waltz_operator.model.times import timestamp
 
 _SEEN = (ConditionType.AVAILABLE, ConditionType.DEGRADED, ConditionType.REPLICAS_CAUGHT_UP)
@@ -72,7 +73,7 @@ def _told(last: Mapping[str, Any], error: UnreadableError) -> dict[str, Any]:
         **last,
         "status": status,
         "reason": Reason.INVALID_SPEC.value,
-        "message": text,
+        "message": fitting(text),
         "lastTransitionTime": since or timestamp(error.at),
         "observedGeneration": int((error.body.get("metadata") or {}).get("generation") or 0),
     }
