@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _run = bugs_in("operator/src/waltz_operator/run")
+_plan = bugs_in("operator/src/waltz_operator/plan")
 _model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
@@ -58,5 +59,14 @@ OPERATOR_PASS_BUGS = (
         "        if in_order or not left or",
         "        if not in_order or not left or",
         "A quota that refuses the volumes of 63 nodes has 63 plans made in each pass.",
+    ),
+    # ---- clocks that were ahead
+    _plan(
+        "a_copy_from_the_future_counts",
+        "operator",
+        "zookeeper_export.py",
+        "    return max((at for at in made if at <= now), default=None)",
+        "    return max(made, default=None)",
+        "After an export with a wrong clock no other one is made for as long, and nothing says so.",
     ),
 )

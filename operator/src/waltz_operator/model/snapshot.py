@@ -314,7 +314,7 @@ class Snapshot:
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server id.
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
-    ZooKeeper, as in `model.login`. `exported_at`: when the newest copy of the records was made,
+    ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made,
     `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `problems`: what is
     wrong with the specification beyond what the API server checks (one line each); nothing but status is
     written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
@@ -333,7 +333,7 @@ class Snapshot:
     auth_hash: str = ""
     credentials: str = ""
     closure: Closure | None = None
-    exported_at: float | None = None
+    exported_at: tuple[float, ...] = ()
     exports_since: float = 0.0
     certificates: Mapping[str, ShownCertificate] = field(default_factory=dict)
     operator_image: str = ""

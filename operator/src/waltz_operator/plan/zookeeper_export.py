@@ -8,7 +8,7 @@ copy was made, so nothing has to be remembered. A copy has the cluster key and n
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waltz_operator.api.cluster import WaltzCluster
@@ -42,9 +42,15 @@ class Exports:
     failed: float | None = None
 
     @property
-    def last(self) -> float | None:
-        """When the newest copy was made, UNIX time; None without one."""
-        return max((made for key in self.copies if (made := _made_at(key))), default=None)
+    def made(self) -> tuple[float, ...]:
+        """When the copies were made, UNIX time."""
+        return tuple(made for key in self.copies if (made := _made_at(key)))
+
+
+def last_made(made: Iterable[float], now: float) -> float | None:
+    """When the newest copy was made; None without one. One that is dated after `now` was made while the clock
+    was ahead: it is not known when, so it does not count."""
+    return max((at for at in made if at <= now), default=None)
 
 
 def _key(now: float) -> str:
@@ -67,13 +73,14 @@ def is_due(facts: Facts, wanted: ZooKeeperExport | None, present: Exports) -> bo
         return False
     if present.failed is not None and 0 <= facts.now - present.failed < RETRY_SECONDS:
         return False
-    last = present.last
+    last = last_made(present.made, facts.now)
     return last is None or facts.now - last >= wanted.interval_hours * 3600
 
 
-def overdue(facts: Facts, wanted: ZooKeeperExport | None, last: float | None, created: float = 0.0) -> str:
-    """Why the last copy is too old; empty when it is not. `created`: of the Secret, whose first copy may be
-    missing."""
+def overdue(facts: Facts, wanted: ZooKeeperExport | None, made: Iterable[float], created: float = 0.0) -> str:
+    """Why the last copy is too old; empty when it is not. `made`: when each was. `created`: of the Secret,
+    whose first copy may be missing."""
+    last = last_made(made, facts.now)
     since = last or created
     if wanted is None or not since:
         return ""
@@ -89,14 +96,15 @@ def overdue(facts: Facts, wanted: ZooKeeperExport | None, last: float | None, cr
 def export_step(
     cluster: WaltzCluster, wanted: ZooKeeperExport, present: Exports, copy: bytes, now: float
 ) -> ApplyObject | None:
-    """The Secret with one more copy, and without the oldest ones; None when a copy alone is too large. The
+    """The Secret with one more copy, and without the oldest ones and, before those, without such as are dated
+    after `now`; None when a copy alone is too large. The
     Secret is made empty: what it is created with could not be taken out later."""
     if not present.version:
         return _secret(cluster, present, {}, owned=False, reason="for copies of the records in ZooKeeper")
     if len(copy) > MAX_BYTES:
         return None
     copies = {key: value for key, value in present.copies.items() if _made_at(key)} | {_key(now): copy}
-    for key in sorted(copies, key=_made_at):
+    for key in sorted(copies, key=lambda key: (_made_at(key) <= now, _made_at(key))):
         if len(copies) <= wanted.keep and sum(map(len, copies.values())) <= MAX_BYTES:
             break
         del copies[key]

@@ -269,7 +269,7 @@ class Observer:
             auth_hash=access.auth_hash,
             credentials=access.credentials,
             closure=closure,
-            exported_at=access.exports.last,
+            exported_at=access.exports.made,
             exports_since=access.exports.created,
             certificates=held_certificates(access.secrets),
             operator_image=self._operator_image,

@@ -10,10 +10,12 @@ import pytest
 from operator_tests.plan.cluster import NOW, facts
 from operator_tests.resources.clusters import cluster
 from waltz_admin.found_tree import NoTree
+from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.parts import ZooKeeperExport
 from waltz_operator.model.desired import created_key
-from waltz_operator.model.snapshot import Unknown
-from waltz_operator.plan.zookeeper_export import MAX_BYTES, Exports, export_step, is_due, overdue
+from waltz_operator.model.snapshot import Snapshot, Unknown
+from waltz_operator.plan.cluster import plan
+from waltz_operator.plan.zookeeper_export import MAX_BYTES, Exports, export_step, is_due, last_made, overdue
 
 HOUR = 3600.0
 DAILY = ZooKeeperExport()
@@ -30,7 +32,7 @@ def kept(present: Exports, copy: bytes, now: float, **wanted: int) -> Exports:
 def test_one_is_due_after_the_interval_and_of_our_own_tree_only() -> None:
     well = replace(facts(), now=100 * HOUR)
     made = kept(Exports(version="1"), b"x", 50 * HOUR)
-    assert made.last == 50 * HOUR
+    assert last_made(made.made, 100 * HOUR) == 50 * HOUR
     assert is_due(well, DAILY, Exports())
     assert is_due(well, DAILY, made)
     assert not is_due(replace(well, now=73 * HOUR), DAILY, made)
@@ -77,7 +79,43 @@ def test_the_secret_is_made_empty_and_stays_with_the_volumes() -> None:
 @pytest.mark.parametrize(("hours", "late"), [(24, False), (47, False), (48, True), (500, True)])
 def test_it_is_overdue_after_two_intervals(hours: int, late: bool) -> None:
     now = replace(facts(), now=1000 * HOUR)
-    assert bool(overdue(now, DAILY, (1000 - hours) * HOUR)) is late
-    assert not overdue(now, None, 0.0)
-    assert bool(overdue(now, DAILY, None, (1000 - hours) * HOUR)) is late, "not even the first one was made"
-    assert not overdue(now, DAILY, None)
+    assert bool(overdue(now, DAILY, [(1000 - hours) * HOUR])) is late
+    assert not overdue(now, None, [1.0])
+    assert bool(overdue(now, DAILY, [], (1000 - hours) * HOUR)) is late, "not even the first one was made"
+    assert not overdue(now, DAILY, [])
+
+
+@pytest.mark.parametrize("hours", [1, 24 * 365])
+def test_a_copy_from_the_future_keeps_no_other_one_from_being_made(hours: int) -> None:
+    """The clock was ahead when it was made; nobody was told, for as long."""
+    now = 1000 * HOUR
+    well = replace(facts(), now=now)
+    strange = kept(Exports(version="1"), b"x", now + hours * HOUR)
+    assert is_due(well, DAILY, strange)
+    assert overdue(well, DAILY, strange.made, now - 48 * HOUR).startswith("the last export of the records")
+    assert last_made((*strange.made, 5.0), now) == 5.0
+    both = kept(strange, b"y", now)
+    assert sorted(both.copies.values()) == [b"x", b"y"], "it may be of use while there are few"
+    assert not is_due(replace(well, now=now + 0.5), DAILY, both)
+    assert not overdue(well, DAILY, both.made, now - 48 * HOUR)
+
+
+def test_copies_from_the_future_are_dropped_first() -> None:
+    present = Exports(version="1")
+    for hour in (1, 2, 3000, 3001):
+        present = kept(present, bytes([hour % 256]), hour * HOUR, keep=4)
+    present = kept(present, b"now", 5 * HOUR, keep=4)
+    assert sorted(present.copies.values()) == [b"\x01", b"\x02", b"now", b"\xb9"]
+    present = kept(present, b"later", 6 * HOUR, keep=4)
+    assert sorted(present.copies.values()) == [b"\x01", b"\x02", b"later", b"now"]
+    present = kept(present, b"last", 7 * HOUR, keep=4)
+    assert sorted(present.copies.values()) == [b"\x02", b"last", b"later", b"now"]
+
+
+def test_the_status_has_the_time_of_the_newest_copy_that_counts() -> None:
+    snapshot = Snapshot(
+        cluster(), Unknown(""), Unknown(""), {}, {}, 1000 * HOUR, exported_at=(HOUR, 2000 * HOUR)
+    )
+    status = plan(snapshot).status
+    assert isinstance(status, WaltzClusterStatus)
+    assert status.zookeeper.exported_at == "1970-01-01T01:00:00Z"

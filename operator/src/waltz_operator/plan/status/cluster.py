@@ -39,7 +39,7 @@ from waltz_operator.plan.status.certificates_in_use import certificates_in_use, 
 from waltz_operator.plan.status.conditions import conditions, headline, phase
 from waltz_operator.plan.status.partition_health import Health, health_of
 from waltz_operator.plan.status.running import running_images, running_versions
-from waltz_operator.plan.zookeeper_export import overdue
+from waltz_operator.plan.zookeeper_export import last_made, overdue
 from waltz_operator.resources.login import Level
 
 GIB = 1024**3
@@ -54,6 +54,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     late = overdue(
         facts, snapshot.cluster.spec.zookeeper.export, snapshot.exported_at, snapshot.exports_since
     )
+    exported = last_made(snapshot.exported_at, facts.now)
     certificates = certificates_in_use(snapshot, facts, last.certificates)
     found = conditions(
         facts,
@@ -80,7 +81,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         operation=_operation(facts, decision, last),
         operator=snapshot.installation or last.operator,
         zookeeper=_zookeeper(facts, last.zookeeper).model_copy(
-            update={"exported_at": None if snapshot.exported_at is None else timestamp(snapshot.exported_at)}
+            update={"exported_at": None if exported is None else timestamp(exported)}
         ),
         servers=_servers(facts, decision),
         console=console_status(snapshot, facts),
