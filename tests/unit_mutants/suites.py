@@ -356,6 +356,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
+    "waltz_operator/plan/certificates.py": (f"{_OPERATOR}/tls/test_clocks.py",),
+    "waltz_operator/tls/rotation.py": (
+        f"{_OPERATOR}/tls/test_clocks.py",
+        f"{_OPERATOR}/tls/test_decisions.py",
+    ),
     "waltz_operator/plan/zookeeper_export.py": (f"{_OPERATOR}/plan/test_zookeeper_export.py",),
     "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
     "waltz_operator/model/texts.py": (f"{_OPERATOR}/run/test_many_rejections.py",),

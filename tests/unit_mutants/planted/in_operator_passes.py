@@ -6,6 +6,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _run = bugs_in("operator/src/waltz_operator/run")
 _plan = bugs_in("operator/src/waltz_operator/plan")
+_tls = bugs_in("operator/src/waltz_operator/tls")
 _model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
@@ -68,5 +69,21 @@ OPERATOR_PASS_BUGS = (
         "    return max((at for at in made if at <= now), default=None)",
         "    return max(made, default=None)",
         "After an export with a wrong clock no other one is made for as long, and nothing says so.",
+    ),
+    _tls(
+        "a_certificate_from_the_future_is_kept",
+        "operator",
+        "rotation.py",
+        "        or certificates[role].info.not_before > now\n",
+        "",
+        "Certificates that were made with a wrong clock are valid for nobody, for months.",
+    ),
+    _plan(
+        "a_clock_that_lost_its_time_renews_everything",
+        "operator",
+        "certificates.py",
+        "    if _is_behind(cluster, now) and ",
+        "    if now < 0 and ",
+        "All certificates are replaced by such as have expired decades ago.",
     ),
 )

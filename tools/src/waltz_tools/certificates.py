@@ -209,7 +209,7 @@ class CertificateFolder:
         pair = KeyPair(self._read(self._authority / "ca.crt"), self._read(self._authority / "ca.key"))
         if not can_sign(pair, self._now):
             raise ToolError(
-                f"the authority in {self._authority} cannot sign: it has expired, or its key is not its own; "
+                f"the authority in {self._authority} cannot sign: it is not valid now, or its key is not its own; "
                 f"`waltz tls renew {self.path} --new-authority` makes another one"
             )
         return pair

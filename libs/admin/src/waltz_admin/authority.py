@@ -189,12 +189,13 @@ def _described(certificate: bytes) -> CertificateInfo:
 
 
 def can_sign(authority: KeyPair, now: float) -> bool:
-    """Whether the key can be read, belongs to the certificate, and the certificate has not expired."""
+    """Whether the key can be read, belongs to the certificate, and the certificate is valid now."""
     try:
         certificate, key = _load(authority.certificate, "the authority"), _load_key(authority.key)
     except TlsMaterialError:
         return False
-    return key.public_key() == certificate.public_key() and now < certificate.not_valid_after_utc.timestamp()
+    begins, ends = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+    return key.public_key() == certificate.public_key() and begins <= now < ends
 
 
 @lru_cache(maxsize=1024)

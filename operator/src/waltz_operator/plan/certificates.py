@@ -8,15 +8,16 @@ authority take one step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from waltz_admin.authority import TlsMaterialError, describe
+from waltz_admin.authority import BACKDATE_SECONDS, TlsMaterialError, describe, split
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import API_VERSION, LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
 from waltz_operator.api.security import HOUR, TlsMode
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.model.times import seconds
 from waltz_operator.tls.rotation import Step, decide
 from waltz_operator.tls.secrets import (
     AUTHORITY,
@@ -31,13 +32,15 @@ from waltz_operator.tls.secrets import (
 from waltz_protocol.types import ShownCertificate
 
 REASON = "CertificatesRenewed"
+_CERTIFICATES = ("tls.crt", "next.crt")
+"""Keys of the Secrets, with what is in use and what will be."""
 
 
 def certificate_steps(
     cluster: WaltzCluster, present: TlsSecrets, now: float, *, settled: bool
 ) -> tuple[ApplyObject | EmitEvent, ...]:
     """The Secrets to write now, with an Event when something was replaced; none in other modes, while paused,
-    or on deletion."""
+    on deletion, or while what is there seems to begin later only because the clock is behind."""
     spec = cluster.spec.tls
     if spec.mode is not TlsMode.SELF_SIGNED or cluster.spec.paused or cluster.metadata.deleting:
         return ()
@@ -49,6 +52,8 @@ def certificate_steps(
         for role, one in roles.items()
     }
     held = {role: present.contents.get(role, {}) for role in roles}
+    if _is_behind(cluster, now) and _begins_later((ca, *held.values()), now):
+        return ()
     found = {role: read_certificate(data, combined=wanted[role].combined) for role, data in held.items()}
     decision = decide(
         read_authorities(ca, held.values(), now),
@@ -79,6 +84,18 @@ def certificate_steps(
         whom = f" ({', '.join(decision.roles)})" if decision.roles else ""
         steps.append(EmitEvent(about, REASON, f"{decision.step.value}{whom}: {decision.reason}"))
     return tuple(steps)
+
+
+def _is_behind(cluster: WaltzCluster, now: float) -> bool:
+    """Whether the clock shows a time before the cluster was made, as one that has lost its time does. What is
+    made then has expired for everybody else."""
+    return now < seconds(cluster.metadata.creation_timestamp) - BACKDATE_SECONDS
+
+
+def _begins_later(secrets: Iterable[Mapping[str, bytes]], now: float) -> bool:
+    """Whether a certificate in them is valid from later than now on."""
+    found = (one for data in secrets for key in _CERTIFICATES for one in split(data.get(key, b"")))
+    return any(describe(one, "a certificate").not_before > now for one in found)
 
 
 def _write(

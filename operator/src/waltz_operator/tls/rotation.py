@@ -9,6 +9,9 @@ every pod has to have taken over the one before (`settled`: all pods run with th
 2. *switch*: the next one signs; the one before stays trusted; all certificates are signed again;
 3. *retire*: only the current one is trusted.
 
+What was made while the clock was ahead is valid for nobody until that time comes: such a certificate counts
+as one that is missing, such an authority as one that cannot sign.
+
 An authority that can no longer sign (its Secret or key is lost, or it has expired) is replaced in the same
 steps, though it cannot take part in them: *replace* puts it down as what it is, a certificate that stays
 trusted, with the next authority alongside it; roles keep their certificates and only trust more; then
@@ -67,7 +70,7 @@ class Authorities:
     next: CertificateInfo | None = None
     previous: tuple[CertificateInfo, ...] = ()
     signs: bool = True
-    """False: the key of `current` is lost, or it has expired."""
+    """False: the key of `current` is lost, it has expired, or is not valid yet."""
     listed: bool = True
     """False: roles need an authority that the authority's Secret does not name."""
 
@@ -99,8 +102,8 @@ def decide(
 ) -> Decision:
     """The next step; `wanted`: the DNS names each role's certificate needs.
 
-    A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else
-    continues, as long as the current authority can sign.
+    A certificate that is missing, not valid yet, lacks a name or trusts other authorities is signed at once,
+    whatever else continues, as long as the current authority can sign.
     """
     if authorities is None:
         return Decision(Step.MAKE_AUTHORITY, reason="there is no authority")
@@ -109,10 +112,12 @@ def decide(
     lacking = tuple(
         role
         for role, names in wanted.items()
-        if role not in certificates or not set(names) <= set(certificates[role].info.names)
+        if role not in certificates
+        or not set(names) <= set(certificates[role].info.names)
+        or certificates[role].info.not_before > now
     )
     if lacking:
-        return Decision(Step.SIGN_CERTIFICATES, lacking, "there is none for all names")
+        return Decision(Step.SIGN_CERTIFICATES, lacking, "there is none for all names that is valid")
     stale = tuple(role for role in wanted if certificates[role].trusts != authorities.trusted)
     if stale:
         return Decision(Step.SIGN_CERTIFICATES, stale, "the trusted authorities changed")
@@ -148,7 +153,10 @@ def _without_signer(
     if authorities.next is None or not authorities.listed:
         return Decision(Step.REPLACE_AUTHORITY, reason="the authority of the certificates can no longer sign")
     useless = tuple(
-        role for role in wanted if role not in certificates or certificates[role].info.not_after <= now
+        role
+        for role in wanted
+        if role not in certificates
+        or not certificates[role].info.not_before <= now < certificates[role].info.not_after
     )
     stale = tuple(
         role for role in wanted if role not in useless and certificates[role].trusts != authorities.trusted
