@@ -7,6 +7,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 _run = bugs_in("operator/src/waltz_operator/run")
 _plan = bugs_in("operator/src/waltz_operator/plan")
 _tls = bugs_in("operator/src/waltz_operator/tls")
+_api = bugs_in("operator/src/waltz_operator/api")
 _model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
@@ -85,5 +86,14 @@ OPERATOR_PASS_BUGS = (
         "    if _is_behind(cluster, now) and ",
         "    if now < 0 and ",
         "All certificates are replaced by such as have expired decades ago.",
+    ),
+    # ---- configuration
+    _api(
+        "a_number_is_a_text",
+        "operator",
+        "config_check.py",
+        "    if not isinstance(value, str):\n",
+        "    if isinstance(value, list):\n",
+        "A cluster whose next restarted pod does not start is valid.",
     ),
 )

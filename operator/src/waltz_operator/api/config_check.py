@@ -7,6 +7,8 @@ not import.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable, Mapping
 
 from waltz_operator.api.config_keys import KEYS, Key, Kind
@@ -41,6 +43,12 @@ OWN_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """Keys, and everything below them, that follow from other fields of the specification."""
 
+MAX_NUMBER = 2**63 - 1
+DEFAULT_MIN_FETCH_SIZE = 100
+DEFAULT_REALTIME_THRESHOLD = 1000
+"""Of the servers."""
+_INTEGER = re.compile(r"\s*[-+]?[0-9]+(_[0-9]+)*(\.0+)?\s*")
+"""The texts that a role takes as whole numbers; not 1e3."""
 _TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"})
 
 
@@ -57,24 +65,61 @@ def check_config(role: str, config: Mapping[str, object]) -> Iterable[tuple[str,
             problem = _wrong(known[key], value)
             if problem:
                 yield key, f"{value!r}: {problem}"
+    yield from _wrong_together(role, config)
 
 
 def _wrong(key: Key, value: object) -> str:
-    if key.kind is Kind.TEXT:
-        fits = not key.words or str(value) in key.words or str(value).upper() in key.words
-        return "" if fits else f"must be one of {', '.join(key.words)}"
-    if key.kind is Kind.BOOLEAN:
-        return "" if isinstance(value, bool) or str(value).lower() in _TRUTHS else "must be true or false"
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = None
-    if number is None or isinstance(value, bool):
+    match key.kind:
+        case Kind.ANY:
+            return ""
+        case Kind.TEXT:
+            return _wrong_text(key, value)
+        case Kind.BOOLEAN:
+            fits = isinstance(value, bool) or str(value).lower() in _TRUTHS
+            return "" if fits else "must be true or false"
+    number = _number(value)
+    if number is None:
         return "must be a number"
-    if key.kind is Kind.INTEGER and not number.is_integer():
+    if key.kind is Kind.INTEGER and not _is_whole(value, number):
         return "must be a whole number"
     if key.minimum is not None and (number < key.minimum or (key.above and number == key.minimum)):
         return f"must be {'greater than' if key.above else 'at least'} {key.minimum}"
-    if key.maximum is not None and number > key.maximum:
-        return f"must be at most {key.maximum}"
-    return ""
+    maximum = key.maximum if key.maximum is not None else MAX_NUMBER
+    return f"must be at most {maximum}" if number > maximum else ""
+
+
+def _wrong_text(key: Key, value: object) -> str:
+    if not isinstance(value, str):
+        return f"must be a text; write it in quotes: {str(value).lower()!r}"
+    if key.words and value not in key.words and value.upper() not in key.words:
+        return f"must be one of {', '.join(key.words)}"
+    return "must not be empty" if key.minimum and not value else ""
+
+
+def _number(value: object) -> float | int | None:
+    """None for what no role takes as a number: a role does not take every text that Python does."""
+    if isinstance(value, bool) or not (isinstance(value, int | float | str) and str(value).isascii()):
+        return None
+    try:
+        number = int(value) if isinstance(value, int) else float(value)
+    except ValueError:
+        return None
+    return number if isinstance(number, int) or math.isfinite(number) else None
+
+
+def _is_whole(value: object, number: float) -> bool:
+    return _INTEGER.fullmatch(value) is not None if isinstance(value, str) else number == int(number)
+
+
+def _wrong_together(role: str, config: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+    """Keys that the role takes one by one, and not together."""
+    if role != "server":
+        return
+    fetch, threshold = "server.minFetchSize", "server.realtimeThreshold"
+    least = _number(config.get(fetch, DEFAULT_MIN_FETCH_SIZE))
+    most = _number(config.get(threshold, DEFAULT_REALTIME_THRESHOLD))
+    if least is not None and most is not None and least >= most:
+        yield (
+            (fetch if fetch in config else threshold),
+            f"{fetch} ({least:g}) must be less than {threshold} ({most:g})",
+        )
