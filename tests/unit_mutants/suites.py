@@ -363,6 +363,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/tls/test_decisions.py",
     ),
     "waltz_operator/plan/zookeeper_export.py": (f"{_OPERATOR}/plan/test_zookeeper_export.py",),
+    "waltz_operator/run/installations.py": (f"{_OPERATOR}/run/test_installations.py",),
+    "waltz_operator/run/lease.py": (
+        f"{_OPERATOR}/run/test_lease.py",
+        f"{_OPERATOR}/run/test_lease_model.py",
+    ),
     "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
     "waltz_operator/model/texts.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
     "waltz_operator/run/rejections.py": (f"{_OPERATOR}/run/test_many_rejections.py",),

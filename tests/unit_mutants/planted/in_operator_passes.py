@@ -96,4 +96,13 @@ OPERATOR_PASS_BUGS = (
         "    if isinstance(value, list):\n",
         "A cluster whose next restarted pod does not start is valid.",
     ),
+    # ---- a deleted Lease
+    _run(
+        "a_deleted_lease_is_made_at_once",
+        "operator",
+        "lease.py",
+        "            if not await self._unused():\n",
+        "            if await self._unused() is None:\n",
+        "After `kubectl delete lease` two operators write at the same time.",
+    ),
 )

@@ -6,6 +6,10 @@ time from the moment a renewal that succeeded was *sent*; `check` refuses a writ
 way when the time is over. So a write that passes `check` has left the operator's hands before another
 operator may begin.
 
+A Lease that does not exist may have been deleted a moment ago, and its holder learns that at the next
+renewal only: it is made only after it was seen missing for a whole duration, or where no operator has written
+anything yet, as at the first start of an installation.
+
 One writer: the task that awaits `run`. Invariants
   1. `check` passes only while `holding` and with at least `write_seconds` left.
   2. Once lost, a Lease object of this instance is never taken again by this instance: the process ends and
@@ -16,7 +20,7 @@ import asyncio
 import datetime
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +53,8 @@ class LeaseTimes:
 
 
 class OperatorLease:
-    """See the module. `wall_clock`: seconds since the epoch, only for what people read in the object."""
+    """See the module. `wall_clock`: seconds since the epoch, only for what people read in the object.
+    `unused`: whether nothing shows that an operator has ever written; asked where there is no Lease."""
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class OperatorLease:
         identity: str,
         *,
         wall_clock: Callable[[], float],
+        unused: Callable[[], Awaitable[bool]],
         times: LeaseTimes | None = None,
     ) -> None:
         self._kube = kube
@@ -69,7 +75,9 @@ class OperatorLease:
         self._times = times or LeaseTimes()
         self._held: Object | None = None
         self._renewed_at = 0.0
+        self._unused = unused
         self._seen: tuple[str, float] | None = None
+        self._missing_since: float | None = None
         self.lost = asyncio.Event()
 
     @property
@@ -98,6 +106,7 @@ class OperatorLease:
             except KubeError as error:
                 if not error.retriable:
                     raise
+                self._missing_since = None  # it may have been made and deleted again meanwhile
                 _log.warning("the lease cannot be taken yet: %s", error)
             await asyncio.sleep(self._times.retry)
 
@@ -106,13 +115,8 @@ class OperatorLease:
         try:
             lease = await self._kube.get(LEASE, self._namespace, self._name)
         except KubeNotFoundError:
-            sent = loop.time()
-            try:
-                self._held = await self._kube.create(self._object(None))
-            except KubeConflictError:
-                return False
-            self._renewed_at = sent
-            return True
+            return await self._make()
+        self._missing_since = None
         holder = (lease.get("spec") or {}).get("holderIdentity") or ""
         version = str(lease["metadata"]["resourceVersion"])
         if self._seen is None or self._seen[0] != version:
@@ -126,6 +130,30 @@ class OperatorLease:
         try:
             self._held = await self._kube.replace(self._object(lease))
         except (KubeConflictError, KubeNotFoundError):
+            return False
+        self._renewed_at = sent
+        return True
+
+    async def _make(self) -> bool:
+        """There is none: make it, when nobody can hold one that was deleted."""
+        loop = asyncio.get_running_loop()
+        if self._missing_since is None:
+            self._missing_since = loop.time()
+            if not await self._unused():
+                _log.warning(
+                    "there is no lease %s/%s, which somebody may have deleted: it is made after %g s without one",
+                    self._namespace,
+                    self._name,
+                    self._times.duration,
+                )
+                return False
+        elif loop.time() - self._missing_since < self._times.duration:
+            return False
+        sent = loop.time()
+        try:
+            self._held = await self._kube.create(self._object(None))
+        except KubeConflictError:
+            self._missing_since = None
             return False
         self._renewed_at = sent
         return True

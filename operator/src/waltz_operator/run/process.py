@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 
 from kubernetes.aio.client import Configuration
 
@@ -30,7 +31,7 @@ from waltz_operator.run.apply import Applier
 from waltz_operator.run.copy_job import job_renderer
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.http import HealthServer
-from waltz_operator.run.installations import Installations
+from waltz_operator.run.installations import Installations, nothing_written
 from waltz_operator.run.kopf_thread import Watcher
 from waltz_operator.run.lease import LeaseLostError, OperatorLease
 from waltz_operator.run.metrics import OperatorMetrics
@@ -83,7 +84,12 @@ class OperatorParts:
         self.tls_files = TlsFiles()
         self.metrics = OperatorMetrics()
         self.lease = OperatorLease(
-            kube, settings.lease_namespace, settings.lease_name, settings.identity, wall_clock=wall_clock
+            kube,
+            settings.lease_namespace,
+            settings.lease_name,
+            settings.identity,
+            wall_clock=wall_clock,
+            unused=partial(nothing_written, kube, settings.namespaces),
         )
         self._check = check or self.lease.check
         self.events = EventWriter(kube, wall_clock, settings.identity)

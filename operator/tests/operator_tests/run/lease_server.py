@@ -121,4 +121,10 @@ class Road(UnusedKube):
 
 def instance(road: Road, identity: str, wall_clock: Callable[[], float] = lambda: 0.0) -> OperatorLease:
     """One operator's Lease."""
-    return OperatorLease(road, "waltz-system", "waltz-operator", identity, wall_clock=wall_clock)
+
+    async def unused() -> bool:
+        return road.server.writes == 0
+
+    return OperatorLease(
+        road, "waltz-system", "waltz-operator", identity, wall_clock=wall_clock, unused=unused
+    )

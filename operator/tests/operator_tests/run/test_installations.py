@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import Any
 
@@ -11,7 +12,12 @@ from operator_tests.kube.objects import ObjectsKube
 from operator_tests.run.test_refusals import Stage, stage, waltz_cluster
 from waltz_operator.api.metadata import OPERATED_BY
 from waltz_operator.kube.errors import KubeForbiddenError
-from waltz_operator.run.installations import ABANDONED_SECONDS, Installations, OtherOperatorError
+from waltz_operator.run.installations import (
+    ABANDONED_SECONDS,
+    MISSING_SECONDS,
+    Installations,
+    OtherOperatorError,
+)
 
 A, B = "waltz-system/waltz-operator", "team/waltz-operator"
 NOW = 1_000_000.0
@@ -31,7 +37,7 @@ CASES = [
     ("nobody's", "", "", ObjectsKube(), True),
     ("ours", B, "", ObjectsKube(lease(0)), True),
     ("another's that lives", A, "", ObjectsKube(lease(5)), False),
-    ("another's that is gone", A, "", ObjectsKube(), True),
+    ("another's that is gone just now", A, "", ObjectsKube(), False),
     ("another's that left it alone", A, "", ObjectsKube(lease(ABANDONED_SECONDS + 1)), True),
     ("another's that cannot be seen", A, "", Silent(), False),
     ("given to us", A, B, ObjectsKube(lease(0)), True),
@@ -49,6 +55,28 @@ async def test_whose_a_cluster_is(recorded: str, named: str, kube: ObjectsKube, 
     else:
         with pytest.raises(OtherOperatorError, match="changes nothing"):
             await Installations(kube, B, lambda: NOW).check(body)
+
+
+@pytest.mark.looptime
+async def test_the_cluster_of_one_whose_lease_is_gone_for_long_may_be_taken() -> None:
+    """Somebody may have deleted it a moment ago."""
+    kube, body = ObjectsKube(), {"metadata": {}, "status": {"operator": A}}
+    installations = Installations(kube, B, lambda: NOW)
+    with pytest.raises(OtherOperatorError) as e:
+        await installations.check(body)
+    assert e.value.again_seconds == MISSING_SECONDS
+    await asyncio.sleep(MISSING_SECONDS - 1)
+    with pytest.raises(OtherOperatorError):
+        await installations.check(body)
+    kube.objects["Lease", "waltz-operator"] = lease(5)
+    with pytest.raises(OtherOperatorError):
+        await installations.check(body)
+    kube.objects.clear()
+    await asyncio.sleep(2)
+    with pytest.raises(OtherOperatorError):
+        await installations.check(body)
+    await asyncio.sleep(MISSING_SECONDS)
+    await installations.check(body)
 
 
 def as_installation(found: Stage, own: str) -> None:

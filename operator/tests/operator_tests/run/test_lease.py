@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from operator_tests.kube.objects import ObjectsKube
 from operator_tests.run.lease_server import CALL_SECONDS, LeaseServer, Road, Trip, instance
+from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.kube.errors import KubeForbiddenError, KubeUnavailableError
+from waltz_operator.run.installations import nothing_written
 from waltz_operator.run.lease import LeaseLostError, LeaseTimes, OperatorLease
 from waltz_protocol.aio.tasks import spawn
 
@@ -271,7 +276,64 @@ def test_a_lease_must_outlast_a_renewal_and_a_write() -> None:
 async def test_the_object_never_promises_less_than_the_holder_counts_on() -> None:
     server = LeaseServer()
     times = LeaseTimes(duration=20.4)
-    lease = OperatorLease(Road(server), "n", "l", "me", wall_clock=lambda: 0.0, times=times)
+    unused = AsyncMock(return_value=True)
+    lease = OperatorLease(Road(server), "n", "l", "me", wall_clock=lambda: 0.0, unused=unused, times=times)
     await lease.acquire()
     assert server.lease is not None
     assert server.lease["spec"]["leaseDurationSeconds"] >= times.duration
+
+
+# ------------------------------------------------------------------------------------------ a deleted object
+
+
+async def test_one_that_was_deleted_is_made_again_after_a_whole_duration() -> None:
+    """Its holder learns of it later, and has writes on their way."""
+    server = LeaseServer()
+    mine, theirs = instance(Road(server), "me"), instance(Road(server), "them")
+    async with renewing(theirs):
+        server.lease, deleted = None, now()
+        await mine.acquire()
+    assert TIMES.duration <= now() - deleted <= TIMES.duration + TIMES.retry + 0.5
+    assert theirs.lost.is_set()
+    assert server.holder == "me"
+
+
+async def test_one_that_comes_back_meanwhile_is_another_ones() -> None:
+    server = LeaseServer()
+    other(server)
+    server.lease = None
+    mine = instance(Road(server), "me")
+    taking = spawn(mine.acquire(), name="acquire")
+    await asyncio.sleep(TIMES.duration - 5)
+    other(server)
+    await asyncio.sleep(1.0 + TIMES.retry)
+    server.lease = None
+    await asyncio.sleep(TIMES.duration - 1)
+    assert server.lease is None, "it was missing for less than a duration"
+    await taking
+    assert holding(mine)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status", "unused"),
+    [
+        ({}, None, True),
+        ({"finalizers": ["somebody/else"]}, None, True),
+        ({"finalizers": [FINALIZER]}, None, False),
+        ({}, {"operator": "a/b"}, False),
+    ],
+)
+async def test_what_shows_that_an_operator_has_written(
+    metadata: dict[str, Any], status: dict[str, Any] | None, unused: bool
+) -> None:
+    body = {"kind": "WaltzCluster", "metadata": {"name": "c", "namespace": "n", **metadata}}
+    if status is not None:
+        body["status"] = status
+    assert await nothing_written(ObjectsKube(), ())
+    assert await nothing_written(ObjectsKube(body), ()) is unused
+
+    class Silent(ObjectsKube):
+        async def list(self, *_: Any, **__: Any) -> Any:
+            raise KubeUnavailableError("no answer")
+
+    assert not await nothing_written(Silent(), ())

@@ -110,6 +110,35 @@ async def test_two_never_write_at_a_time_on_roads_that_come_and_go(seed: int) ->
     assert len(writers.terms) >= 4, "hardly anybody ever wrote"
 
 
+@pytest.mark.parametrize("seed", range(6))
+async def test_two_never_write_at_a_time_when_somebody_deletes_the_object(seed: int) -> None:
+    """Again and again, on good roads and on bad ones."""
+    rng = random.Random(seed)
+    server = LeaseServer()
+    roads = [Road(server) for _ in range(2 + seed % 2)]
+    for road in roads:
+        bad = 0.3 if seed > 2 else 0.0
+
+        def trip(bad: float = bad) -> Trip:
+            slow = rng.choice(WAITS) if rng.random() < bad else 0.01
+            return Trip(slow, 0.01, rng.random() >= bad / 2, rng.random() >= bad / 2)
+
+        road.next_trip = trip
+
+    async def person() -> None:
+        while True:
+            await asyncio.sleep(rng.uniform(60, 120))
+            server.lease = None
+
+    deleting = spawn(person(), name="person")
+    try:
+        writers = await play(roads, rng, 1500.0)
+    finally:
+        deleting.cancel()
+        await asyncio.wait([deleting])
+    assert len(writers.terms) >= 8, "hardly anybody ever wrote"
+
+
 @pytest.mark.parametrize(
     ("there", "back", "asks", "answers"), list(product(WAITS, WAITS, (True, False), (True, False)))
 )

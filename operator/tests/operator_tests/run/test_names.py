@@ -109,7 +109,7 @@ async def test_the_passes_of_one_cluster_do_not_wait_for_the_name_server_of_anot
         return PassResult(60.0, False)
 
     with threads_end():
-        parts.reconciler.reconcile = one_pass  # type: ignore[method-assign]
+        parts.reconciler.reconcile = one_pass  # type: ignore[method-assign,assignment]
         await parts.reconcile(*A)
         async with asyncio.timeout(3.0):
             await parts.reconcile(*B)
