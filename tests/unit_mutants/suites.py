@@ -354,6 +354,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/settings.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/app.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
+    "waltz_operator/plan/teardown.py": (f"{_OPERATOR}/plan/test_teardown.py",),
+    "waltz_operator/plan/kept_data.py": (f"{_OPERATOR}/plan/test_teardown.py",),
+    "waltz_operator/run/write_kubernetes.py": (
+        f"{_OPERATOR}/run/test_disown.py",
+        f"{_OPERATOR}/run/test_whose_object.py",
+    ),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_operator/api/config_check.py": (f"{_OPERATOR}/api/test_config_keys.py",),

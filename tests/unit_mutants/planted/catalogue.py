@@ -15,6 +15,7 @@ from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUG
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
+from tests.unit_mutants.planted.in_operator import OPERATOR_BUGS
 from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
@@ -57,5 +58,6 @@ ALL_BUGS = (
     *TOOLS_BUGS,
     *SPARK_BUGS,
     *OPERATOR_PASS_BUGS,
+    *OPERATOR_BUGS,
 )
 PLANTED: Mapping[str, Mutant] = {bug.name: bug for bug in ALL_BUGS}

@@ -100,6 +100,21 @@ class DeletePVC:
 
 
 @dataclass(frozen=True, slots=True)
+class DisownObject:
+    """Remove the cluster from the owners of an object that holds data, under the uid: garbage collection
+    deletes what the cluster owns, whatever the reclaim policy says by then. Other owners stay."""
+
+    key: ObjectKey
+    uid: str
+    reason: str
+    destructive: ClassVar[bool] = False
+
+    @property
+    def line(self) -> str:
+        return f"keep {self.key.kind} {self.key.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class GiveUpVolume:
     """Delete a volume claim of a node that stays, under the uid: its data and its journal do not belong
     together, and a migration fills it again from other copies."""
@@ -404,8 +419,8 @@ class SetFinalizer:
 
 
 KubernetesAction: TypeAlias = (
-    ApplyObject | DeleteObject | DeletePod | DeletePVC | GiveUpVolume | StartCopyJob | DeleteJob | EmitEvent | SetStatus
-    | SetFinalizer
+    ApplyObject | DeleteObject | DeletePod | DeletePVC | DisownObject | GiveUpVolume | StartCopyJob | DeleteJob | EmitEvent
+    | SetStatus | SetFinalizer
 )  # fmt: skip
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (

@@ -30,6 +30,7 @@ from waltz_operator.api.topology import (
     zookeeper_name,
 )
 from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.model.times import seconds
 from waltz_operator.resources.login import Level
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
@@ -115,6 +116,9 @@ class Desired:
     created_key: UUID
     copy_job: Callable[[str, int], str]
     """Name of the copy job of a migration and partition."""
+    uid: str = ""
+    created: float = 0.0
+    """Of the object; UNIX time."""
     adopt_key: UUID | None = None
     paused: bool = False
     deleting: bool = False
@@ -171,6 +175,8 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         nodes=nodes,
         created_key=created_key(meta.uid),
         copy_job=partial(copy_job_name, cluster),
+        uid=meta.uid,
+        created=seconds(meta.creation_timestamp),
         adopt_key=UUID(str(adopt)) if adopt else None,
         paused=spec.paused,
         deleting=meta.deleting,

@@ -39,6 +39,7 @@ from waltz_operator.model.snapshot import (
     KubeView,
     NodeReplica,
     NodeView,
+    SecretView,
     ServerView,
     Snapshot,
     TreeView,
@@ -91,6 +92,7 @@ class Facts:
     restarts_wait: str = ""
     credentials: str = ""
     closure: Closure | None = None
+    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
 
     @property
     def login(self) -> LoginState:
@@ -274,6 +276,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         restarts_wait=closed(snapshot.cluster.spec.restarts.window, snapshot.now),
         credentials=snapshot.credentials,
         closure=snapshot.closure,
+        data_secrets=snapshot.data_secrets,
     )
 
 

@@ -221,7 +221,8 @@ class PVCView:
 
     `storage_class`: None when it names none. `expandable`: what that class allows (None: it could not be
     read). `restart_to_grow`: the file system grows when the pod starts again (FileSystemResizePending).
-    `group`, `node` and `component`: its labels.
+    `group`, `node` and `component`: its labels. `owners`: uids of what it goes with. `created`: UNIX time, 0
+    when it is not known.
     """
 
     uid: str
@@ -234,6 +235,17 @@ class PVCView:
     restart_to_grow: bool = False
     deleting: bool = False
     component: str = ""
+    owners: tuple[str, ...] = ()
+    created: float = 0.0
+
+
+class SecretView(NamedTuple):
+    """A Secret of the cluster that is needed for its data, or is a copy of it. `owners` and `created` as in
+    `PVCView`."""
+
+    uid: str
+    owners: tuple[str, ...] = ()
+    created: float = 0.0
 
 
 NOT_STARTED = "its pod has not started"
@@ -315,7 +327,8 @@ class Snapshot:
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
     ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made,
-    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `problems`: what is
+    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `data_secrets`: of
+    a cluster that is being deleted, by name, the Secrets that stay where its volumes do. `problems`: what is
     wrong with the specification beyond what the API server checks (one line each); nothing but status is
     written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
     progress (one line each). `rejected` and `failed`: what came of writes of this very pass; then it is
@@ -340,6 +353,7 @@ class Snapshot:
     operator_namespace: str = "waltz-system"
     images: ImageDefaults = field(default_factory=ImageDefaults)
     installation: str = ""
+    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)

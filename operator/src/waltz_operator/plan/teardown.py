@@ -1,6 +1,7 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in
 ZooKeeper (only when it has this cluster's key) and the volumes; the managed ZooKeeper last, by garbage
-collection. With Retain the tree and all volumes stay. Pure.
+collection. With Retain the tree and all volumes stay: before anything else they are taken out of the
+cluster's ownership, which an earlier policy may have left. Pure.
 
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
 pods go before the cluster's turn comes.
@@ -23,6 +24,7 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.kept_data import still_owned
 
 
 def tear_down(facts: Facts, decision: Decision) -> None:
@@ -32,6 +34,8 @@ def tear_down(facts: Facts, decision: Decision) -> None:
     if isinstance(kube, Unknown):
         decision.block(Blocked("deletion", Reason.KUBERNETES_UNKNOWN, kube.reason))
         return
+    owned = still_owned(facts, kube)
+    decision.actions.extend(owned)
     for name, job in sorted(kube.jobs.items()):
         if not job.deleting:
             decision.actions.append(DeleteJob(name, job.uid, "the cluster is being deleted"))
@@ -43,6 +47,9 @@ def tear_down(facts: Facts, decision: Decision) -> None:
             return
         if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
+    if owned:  # the finalizer waits until it is seen that garbage collection finds nothing of it
+        decision.step = "volumes"
+        return
     decision.step = "done"
     decision.teardown_complete = True
 

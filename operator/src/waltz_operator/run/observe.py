@@ -47,6 +47,7 @@ from waltz_operator.resources.console import TOKEN_KEY
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
+from waltz_operator.run.data_secrets import data_secrets
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads, WatchedTree
 from waltz_operator.run.observe_processes import Limits, Processes
@@ -272,6 +273,7 @@ class Observer:
             exported_at=access.exports.made,
             exports_since=access.exports.created,
             certificates=held_certificates(access.secrets),
+            data_secrets=await data_secrets(self._kube, cluster),
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,

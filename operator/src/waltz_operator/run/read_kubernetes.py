@@ -32,6 +32,7 @@ from waltz_operator.model.snapshot import (
     ObjectView,
     PodView,
     PVCView,
+    SecretView,
     StatefulSetView,
 )
 from waltz_operator.model.times import seconds
@@ -252,7 +253,19 @@ def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
         any(c.get("type") == "FileSystemResizePending" and c.get("status") == "True" for c in conditions),
         _deleting(obj),
         str(labels.get(LABEL_COMPONENT, "")),
+        _owners(obj),
+        seconds(_part(obj, "metadata").get("creationTimestamp")),
     )
+
+
+def secret(obj: Object) -> SecretView:
+    """Without what it holds."""
+    return SecretView(_uid(obj), _owners(obj), seconds(_part(obj, "metadata").get("creationTimestamp")))
+
+
+def _owners(obj: Object) -> tuple[str, ...]:
+    """Their uids."""
+    return tuple(str(one.get("uid", "")) for one in _part(obj, "metadata").get("ownerReferences") or ())
 
 
 def _bytes(quantity: object) -> int | None:

@@ -27,6 +27,7 @@ from waltz_operator.model.actions import (
     DeleteObject,
     DeletePod,
     DeletePVC,
+    DisownObject,
     EmitEvent,
     GiveUpVolume,
     KubernetesAction,
@@ -77,6 +78,8 @@ class KubernetesWriter:
                 await self._delete(kinds.PVC, namespace, action.name, action.uid)
             case DeleteJob():
                 await self._delete(kinds.JOB, namespace, action.name, action.uid)
+            case DisownObject():
+                await self._disown(action, observation)
             case SetFinalizer():
                 await self._finalizer(action, namespace, observation)
             case EmitEvent():
@@ -172,6 +175,22 @@ class KubernetesWriter:
             await self._kube.delete(kind, namespace, name, uid=uid)
         except KubeNotFoundError:
             return
+
+    async def _disown(self, action: DisownObject, observation: Observation) -> None:
+        cluster, kind = observation.snapshot.cluster.metadata, _kind(action.key.kind)
+        try:
+            found = await self._kube.get(kind, cluster.namespace, action.key.name)
+        except KubeNotFoundError:
+            return
+        metadata = found["metadata"]
+        if metadata["uid"] != action.uid:
+            raise KubeConflictError(f"{action.key.kind} {action.key.name} is another one by now", status=409)
+        present = list(metadata.get("ownerReferences") or ())
+        left = [one for one in present if one.get("uid") != cluster.uid]
+        if len(left) == len(present):
+            return
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": left}}
+        await self._kube.merge_patch(kind, cluster.namespace, action.key.name, patch)
 
     async def _finalizer(self, action: SetFinalizer, namespace: str, observation: Observation) -> None:
         kind = _kind(action.key.kind)

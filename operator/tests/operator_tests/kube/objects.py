@@ -21,6 +21,7 @@ class ObjectsKube(UnusedKube):
         self.refuse: dict[tuple[str, str], Exception] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.applied: list[Object] = []
+        self.patched: list[Object] = []
 
     def _arrives(self, verb: str, kind: str, name: str) -> None:
         self.writes.append((verb, kind, name))
@@ -80,6 +81,7 @@ class ObjectsKube(UnusedKube):
         status: bool = False,
     ) -> Object:
         self._arrives("status" if status else "patch", kind.kind, name)
+        self.patched.append(dict(patch))
         found = self.objects[kind.kind, name]
         for part, value in patch.items():
             found[part] = {**(found.get(part) or {}), **copy.deepcopy(value)}

@@ -10,10 +10,10 @@ import pytest
 from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
 from waltz_admin.found_tree import BrokenTree, NoTree
-from waltz_operator.model.actions import DeletePVC, DeleteTree
+from waltz_operator.model.actions import DeleteObject, DeletePVC, DeleteTree, DisownObject
 from waltz_operator.model.desired import desired_of
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import KubeView, PVCView, TreeView, Unknown
+from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, SecretView, TreeView, Unknown
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied
@@ -72,6 +72,54 @@ def test_with_retain_the_claims_stay() -> None:
     decision = decide(ending(delete=False), ())
     assert decision.teardown_complete
     assert not decision.actions
+
+
+OWN = "uid of the cluster"
+
+
+def owned(found: Facts, *owners: str) -> Facts:
+    """The same, with everything that holds data owned by these."""
+    assert isinstance(found.kube, KubeView)
+    claims = {name: replace(claim, owners=owners) for name, claim in found.kube.pvcs.items()}
+    secrets = {
+        name: SecretView(f"uid of {name}", owners) for name in ("c-zookeeper-auth", "c-zookeeper-export")
+    }
+    return replace(
+        found,
+        kube=replace(found.kube, pvcs=claims),
+        desired=replace(found.desired, uid=OWN),
+        data_secrets=secrets,
+    )
+
+
+def test_with_retain_nothing_that_holds_data_goes_by_garbage_collection() -> None:
+    """The policy was Delete when the last pass wrote: the cluster still owns what is to stay."""
+    found = owned(left(NoTree(), managed=True, delete=False), "another", OWN)
+    decision = decide(found, ())
+    assert {action.key: action.uid for action in decision.actions if isinstance(action, DisownObject)} == {
+        ObjectKey(kind, name): f"uid of {name}"
+        for kind, names in (
+            ("PersistentVolumeClaim", (*CLAIMS, ELSE, "data-s1-0")),
+            ("Secret", ("c-zookeeper-auth", "c-zookeeper-export")),
+        )
+        for name in names
+    }
+    assert len(decision.actions) == 6
+    assert not decision.teardown_complete  # not before it is seen
+    assert decide(owned(found, "another"), ()).teardown_complete
+
+
+def test_with_retain_it_is_kept_before_anything_is_taken_down() -> None:
+    found = owned(left(NoTree(), delete=False), OWN)
+    assert isinstance(found.kube, KubeView)
+    running = replace(found, kube=replace(kube(), pvcs=found.kube.pvcs))
+    kinds = [type(action) for action in decide(running, ()).actions]
+    assert kinds == [DisownObject] * 6 + [DeleteObject]
+
+
+def test_with_delete_what_the_cluster_owns_stays_its_own() -> None:
+    decision = decide(owned(ending(delete=True), OWN), ())
+    assert [type(action) for action in decision.actions] == [DeletePVC, DeletePVC]
 
 
 def test_a_claim_of_that_name_that_is_not_zookeepers_stays() -> None:

@@ -1,0 +1,65 @@
+"""What is to outlive its cluster is taken out of the cluster's ownership, and of nobody else's."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from operator_tests.kube.objects import ObjectsKube
+from operator_tests.resources.clusters import UID, cluster
+from operator_tests.run.test_whose_object import LABELS, observation, stands
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.kube.client import Object
+from waltz_operator.kube.errors import KubeConflictError
+from waltz_operator.model.actions import DisownObject
+from waltz_operator.model.snapshot import ObjectKey, SecretView
+from waltz_operator.run.data_secrets import data_secrets
+from waltz_operator.run.write_kubernetes import KubernetesWriter
+
+CLAIM = ObjectKey("PersistentVolumeClaim", "ledger")
+OTHER = {"kind": "Backup", "uid": "other"}
+
+
+async def disown(server: ObjectsKube, uid: str = "live") -> None:
+    writer = KubernetesWriter(server, cast("Any", None), cast("Any", None))
+    await writer.carry_out(DisownObject(CLAIM, uid, "kept"), observation())
+
+
+def owned(*owners: Object) -> Object:
+    found = stands("PersistentVolumeClaim", owner=UID)
+    found["metadata"]["ownerReferences"] += owners
+    return found
+
+
+async def test_other_owners_stay_and_the_version_that_was_read_is_the_precondition() -> None:
+    server = ObjectsKube(owned(OTHER))
+    await disown(server)
+    assert server.writes == [("patch", *CLAIM)]
+    assert server.patched == [{"metadata": {"resourceVersion": "5", "ownerReferences": [OTHER]}}]
+
+
+async def test_nothing_is_written_where_the_cluster_owns_nothing() -> None:
+    server = ObjectsKube(stands("PersistentVolumeClaim", owner="another-cluster"))
+    await disown(server)
+    await disown(ObjectsKube())
+    assert server.writes == []
+
+
+async def test_another_object_of_that_name_is_a_conflict() -> None:
+    with pytest.raises(KubeConflictError, match="another one by now"):
+        await disown(ObjectsKube(owned()), "seen")
+
+
+def deleted() -> WaltzCluster:
+    live = cluster()
+    gone = live.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+    return live._replace(metadata=gone)
+
+
+async def test_the_secrets_that_stay_are_looked_for_when_the_cluster_is_deleted() -> None:
+    mine = stands("Secret", "ledger-zookeeper-auth", owner=UID, **LABELS)
+    mine["metadata"]["creationTimestamp"] = "1970-01-01T00:00:07Z"
+    server = ObjectsKube(mine, stands("Secret", "ledger-zookeeper-export"))
+    assert await data_secrets(server, deleted()) == {"ledger-zookeeper-auth": SecretView("live", (UID,), 7.0)}
+    assert await data_secrets(server, cluster()) == {}
