@@ -355,6 +355,13 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/app.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_operator/plan/teardown.py": (f"{_OPERATOR}/plan/test_teardown.py",),
+    "waltz_operator/plan/safety_gates.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),
+    "waltz_operator/model/ensemble.py": (
+        f"{_OPERATOR}/plan/test_deleted_claims.py",
+        f"{_OPERATOR}/plan/test_ensemble.py",
+    ),
+    "waltz_operator/model/facts.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),
+    "waltz_operator/model/dying_volumes.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),
     "waltz_operator/plan/kept_data.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/run/write_kubernetes.py": (
         f"{_OPERATOR}/run/test_disown.py",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _plan = bugs_in("operator/src/waltz_operator/plan")
+_model = bugs_in("operator/src/waltz_operator/model")
 _run = bugs_in("operator/src/waltz_operator/run")
 
 OPERATOR_BUGS = (
@@ -25,6 +26,47 @@ OPERATOR_BUGS = (
         "    if owned:  # the finalizer",
         "    if not kube:  # the finalizer",
         "A change of ownership that failed or was overwritten is not tried again: the volume goes.",
+    ),
+    # ---- volumes that go with their pod
+    _plan(
+        "restart_of_a_node_whose_volume_goes_with_its_pod",
+        "volumes",
+        "safety_gates.py",
+        "    claim = dying(facts.kube, identity.claims)\n",
+        '    claim = ""\n',
+        "A claim that was deleted by mistake is kept by its pod, and the operator's own restart destroys the copy.",
+    ),
+    _plan(
+        "stuck_pod_is_ended_whoever_needs_its_volume",
+        "volumes",
+        "safety_gates.py",
+        "needed = _needed(facts, what, node) if does_nothing else",
+        "needed = None if does_nothing else",
+        "The only copy goes with a pod that a new template would have brought back.",
+    ),
+    _plan(
+        "restart_of_a_zookeeper_server_whose_volume_goes_with_its_pod",
+        "volumes",
+        "safety_gates.py",
+        '    claim = dying(kube, (f"data-{name}",))\n',
+        '    claim = ""\n',
+        "The restart of a single server destroys all records in ZooKeeper.",
+    ),
+    _model(
+        "ensemble_grows_over_a_volume_that_goes_with_its_pod",
+        "volumes",
+        "ensemble.py",
+        "is not None and claim.deleting)\n",
+        "is not None and not claim)\n",
+        "The second server waits for the first one, which may not be restarted: the ensemble stays half grown.",
+    ),
+    _model(
+        "pod_that_keeps_a_volume_is_evicted",
+        "volumes",
+        "facts.py",
+        "not dying_node and all_current(facts)",
+        "all_current(facts)",
+        "A drained machine takes the volume along that only its pod kept.",
     ),
     _run(
         "every_owner_is_removed",

@@ -46,7 +46,8 @@ def claims(desired: Desired, kube: KubeView) -> dict[str, int]:
 
 
 def complete(desired: Desired, kube: KubeView) -> bool:
-    """Whether every server runs with the present number of members and serves."""
+    """Whether every server runs with the present number of members and serves, and none has a volume that
+    goes with its pod: each is restarted when the ensemble grows."""
     view = kube.statefulsets.get(desired.zookeeper_set)
     if view is None or view.deleting or not view.settled:
         return False
@@ -55,6 +56,7 @@ def complete(desired: Desired, kube: KubeView) -> bool:
         and pod.ready
         and not pod.deleting
         and pod.members == view.members
+        and not ((claim := kube.pvcs.get(f"data-{name}")) is not None and claim.deleting)
         for name in servers(desired, kube)
     )
 

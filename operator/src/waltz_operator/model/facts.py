@@ -30,6 +30,7 @@ from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.topology import NodeIdentity, node_identity
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, ServerMoveRecord, desired_of
+from waltz_operator.model.dying_volumes import dying_storage, dying_zookeeper
 from waltz_operator.model.ensemble import members
 from waltz_operator.model.login import LoginState
 from waltz_operator.model.rendered import Rendered, rendered
@@ -358,6 +359,7 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
     live = kube.objects if isinstance(kube, KubeView) else {}
     claims = kube.pvcs if isinstance(kube, KubeView) else {}
     login = facts.login.level
+    dying_node = dying_storage(kube, (*facts.desired.nodes, *facts.leaving)) is not None
     return RenderInputs(
         operator_image=snapshot.operator_image,
         operator_namespace=snapshot.operator_namespace,
@@ -372,8 +374,9 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
         zookeeper_members=members(facts.desired, kube)
         if isinstance(kube, KubeView) and facts.desired.zookeeper_set
         else None,
-        storage_evictions=all_current(facts),
-        broken_evictions=only_broken_unready(facts),
+        storage_evictions=not dying_node and all_current(facts),
+        broken_evictions=not dying_node and only_broken_unready(facts),
+        zookeeper_evictions=dying_zookeeper(kube, facts.desired) is None,
         server_addresses=_server_addresses(kube),
         live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
     )

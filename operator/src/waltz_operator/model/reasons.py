@@ -56,6 +56,7 @@ class Reason(StrEnum):
     NO_SOURCE = "NoSource"
     DISK_FULL = "DiskFull"
     DISK_LOST = "DiskLost"
+    VOLUME_BEING_DELETED = "VolumeBeingDeleted"
     COPY_FAILED = "CopyFailed"
     EXPORT_OVERDUE = "ExportOverdue"
     CERTIFICATE_NOT_IN_USE = "CertificateNotInUse"

@@ -24,6 +24,7 @@ from waltz_cluster.replica_rules import (
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked
+from waltz_operator.model.dying_volumes import dying
 from waltz_operator.model.ensemble import joins, servers
 from waltz_operator.model.facts import MAX_RESTART_LAG, Facts
 from waltz_operator.model.reasons import Reason
@@ -180,6 +181,14 @@ def may_give_up(facts: Facts, identity: NodeIdentity) -> Answer:
         return denied(what, Reason.NODE_SILENT, f"{node} is not proven to have lost its journal, or its data")
     if not any(one.refills(node) for one in facts.tasks):
         return denied(what, Reason.NOT_APPROVED, "no WaltzMigration with replace asks for it")
+    needed = _needed(facts, what, node)
+    return needed or Allowed(
+        "its data and its journal do not belong together, and others hold all that it should"
+    )
+
+
+def _needed(facts: Facts, what: str, node: str) -> Denied | None:
+    """The first reason why not every partition is proven to do without what the node holds."""
     if not isinstance(facts.tree, TreeView):
         return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
     for partition in range(facts.tree.num_partitions):
@@ -192,7 +201,7 @@ def may_give_up(facts: Facts, identity: NodeIdentity) -> Answer:
             answer = may_delete(facts, what, partition, node)
         if isinstance(answer, Denied):
             return answer
-    return Allowed("its data and its journal do not belong together, and others hold all that it should")
+    return None
 
 
 def _counted(record: PartitionMetadata | Unknown, node: str) -> bool:
@@ -209,6 +218,13 @@ def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
         return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
     pod, held = facts.kube.pods.get(identity.pod), facts.tree.assignments.get(node, ())
     silent = isinstance(facts.node(node), Unknown)
+    does_nothing = pod is not None and pod.stuck and not pod.ready and silent
+    claim = dying(facts.kube, identity.claims)
+    if claim:
+        needed = _needed(facts, what, node) if does_nothing else _holds_something(facts, what, node)
+        if needed is not None:
+            text = f"{kept_by_its_pod(claim, identity.pod)}; {needed.blocked.text}"
+            return denied(what, Reason.VOLUME_BEING_DELETED, text)
     if pod is not None and pod.stuck and not pod.ready and silent:
         return Allowed(f"its pod can't run as it is ({pod.stuck}): nothing is taken down")
     ready = pod is not None and pod.ready
@@ -226,6 +242,24 @@ def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
     return Allowed(f"each of its {len(held)} partitions has a quorum of other current copies")
 
 
+def kept_by_its_pod(claim: str, pod: str) -> str:
+    """What a claim is that somebody has deleted."""
+    return f"PersistentVolumeClaim {claim} was deleted, and its volume goes as soon as {pod} ends"
+
+
+def _holds_something(facts: Facts, what: str, node: str) -> Denied | None:
+    """Why a node that runs is not proven to hold nothing; a partition that was never started has nothing."""
+    if not isinstance(facts.tree, TreeView):
+        return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
+    for partition in range(facts.tree.num_partitions):
+        record = facts.record(partition)
+        if isinstance(record, NeverStarted):
+            continue
+        if node in facts.holders(partition) or _counted(record, node):
+            return denied(what, Reason.NOT_EMPTY, "a migration with drain moves it", partition)
+    return None
+
+
 def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
     """Whether this pod of the managed ZooKeeper may go down. Ready means that it serves in a quorum."""
     what, kube = f"restart of {name}", facts.kube
@@ -234,6 +268,14 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
     others = [one for one in servers(facts.desired, kube) if one != name]
     serving = [one for one in others if (pod := kube.pods.get(one)) is not None and pod.ready]
     pod = kube.pods.get(name)
+    claim = dying(kube, (f"data-{name}",))
+    if claim:
+        steady = [one for one in serving if not kube.pods[one].deleting]
+        if pod is None or pod.ready or not others or len(steady) < len(others):
+            text = (
+                f"{kept_by_its_pod(claim, name)}; export the records in ZooKeeper first (`waltz zk export`)"
+            )
+            return denied(what, Reason.VOLUME_BEING_DELETED, text)
     if pod is not None and not pod.ready and not serving:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):

@@ -47,10 +47,13 @@ class RenderInputs:
     zookeeper_members: int | None = None
     """Number of servers that the managed ZooKeeper has or may have now; None: as many as are wanted."""
     storage_evictions: bool = True
-    """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
+    """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up, and no
+    volume would go with its pod)."""
     broken_evictions: bool = False
     """Whether the storage pods that are unready may be evicted whatever the others do (they are proven not to
     run)."""
+    zookeeper_evictions: bool = True
+    """Whether it may evict a pod of the managed ZooKeeper (no volume would go with it)."""
     server_addresses: tuple[tuple[str, ...], ...] = ()
     """IP addresses of every server pod."""
     live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
         _config(cluster, inputs, members),
         _headless(cluster),
         _service(cluster),
-        _budget(cluster),
+        _budget(cluster, inputs),
         *(
             claim(cluster, inputs, ZOOKEEPER, name, managed.size, managed.storage_class_name)
             for name in zookeeper_claims(cluster, members)
@@ -185,8 +185,11 @@ def _service(cluster: WaltzCluster) -> Obj:
     return make(cluster, "v1", "Service", zookeeper_name(cluster), ZOOKEEPER, {"spec": spec})
 
 
-def _budget(cluster: WaltzCluster) -> Obj:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster, ZOOKEEPER)}}
+def _budget(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    spec = {
+        "maxUnavailable": 1 if inputs.zookeeper_evictions else 0,
+        "selector": {"matchLabels": selector(cluster, ZOOKEEPER)},
+    }
     return make(
         cluster, "policy/v1", "PodDisruptionBudget", zookeeper_name(cluster), ZOOKEEPER, {"spec": spec}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz_operator.api.cluster_status import Condition, ConditionStatus, ConditionType
+from waltz_operator.model.dying_volumes import dying_storage, dying_zookeeper
 from waltz_operator.model.ensemble import servers
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
@@ -12,6 +13,7 @@ from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
 from waltz_operator.model.texts import first_texts, fitting
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.safety_gates import kept_by_its_pod
 from waltz_operator.plan.status.partition_health import Health
 from waltz_operator.plan.status.progressing import progressing
 
@@ -88,6 +90,9 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
         return "True", *decision.failed
     if decision.invalid is not None and decision.invalid[0] in LOST:
         return "True", *decision.invalid
+    kept = _dying_volume(facts)
+    if kept:
+        return "True", Reason.VOLUME_BEING_DELETED, kept
     if decision.rejected is not None:
         return "True", *decision.rejected
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
@@ -117,6 +122,24 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
         if text:
             return "True", reason, text
     return "False", Reason.AS_WANTED, ""
+
+
+def _dying_volume(facts: Facts) -> str:
+    """Of a cluster that lives on: the first volume that goes with its pod, and what to do before that."""
+    if facts.desired.deleting:
+        return ""
+    nodes = (*facts.desired.nodes, *facts.leaving)
+    if (found := dying_storage(facts.kube, nodes)) is not None:
+        return (
+            f"{kept_by_its_pod(found[1], found[0])}, which therefore is not restarted: copy what is on it, or move it "
+            "to another node (a WaltzMigration with drain), then delete the pod"
+        )
+    if (found := dying_zookeeper(facts.kube, facts.desired)) is not None:
+        return (
+            f"{kept_by_its_pod(found[1], found[0])}, which therefore is not restarted: export the records in ZooKeeper "
+            "(`waltz zk export`), then delete the pod while all others serve; import them if there is no other"
+        )
+    return ""
 
 
 def _zookeeper_down(facts: Facts) -> str:

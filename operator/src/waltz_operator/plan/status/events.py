@@ -22,7 +22,15 @@ from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.model.task import FINISHED_PHASES
 
 MAX_NAMES = 10
-LOUD = frozenset({Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.POD_STUCK})
+LOUD = frozenset(
+    {
+        Reason.DISK_LOST,
+        Reason.DISK_FULL,
+        Reason.METADATA_UNKNOWN,
+        Reason.POD_STUCK,
+        Reason.VOLUME_BEING_DELETED,
+    }
+)
 """Reasons of Degraded that are worth an Event; others come and go with planned work, or have their own."""
 _UNDER_WAY = frozenset({MigrationPhase.RUNNING, MigrationPhase.CANCELLING})
 

@@ -20,6 +20,7 @@ FOR_A_PERSON = frozenset(
         Reason.METADATA_UNKNOWN,
         Reason.NO_SPARE_REPLICA,
         Reason.NO_TARGET,
+        Reason.VOLUME_BEING_DELETED,
     }
 )
 """Reasons that no waiting takes away."""
