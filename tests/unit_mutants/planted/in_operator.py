@@ -27,6 +27,30 @@ OPERATOR_BUGS = (
         "    if not kube:  # the finalizer",
         "A change of ownership that failed or was overwritten is not tried again: the volume goes.",
     ),
+    _plan(
+        "volumes_of_an_earlier_cluster_go_with_one_that_was_refused",
+        "volumes",
+        "teardown.py",
+        "left = {name: claim for name, claim in found.items() if not of_another(facts, claim)}",
+        "left = dict(found)",
+        "A cluster that was refused, and never had a key, deletes the volumes of the one that had its name.",
+    ),
+    _plan(
+        "second_look_lets_volumes_of_an_earlier_cluster_go",
+        "volumes",
+        "preconditions.py",
+        "        if view is not None and of_another(facts, view):\n",
+        "        if view is None:\n",
+        "The last proof before a volume is deleted does not ask whose it is.",
+    ),
+    _plan(
+        "ownership_alone_proves_a_volume",
+        "volumes",
+        "kept_data.py",
+        "    return view.created < facts.desired.created or facts.desired.uid not in view.owners\n",
+        "    return facts.desired.uid not in view.owners\n",
+        "The claims of an earlier ZooKeeper, which were taken over before its tree could be read, go.",
+    ),
     # ---- volumes that go with their pod
     _plan(
         "restart_of_a_node_whose_volume_goes_with_its_pod",

@@ -31,6 +31,7 @@ from waltz_operator.model.snapshot import (
     TreeView,
     registered,
 )
+from waltz_operator.plan.kept_data import of_another
 from waltz_operator.plan.safety_gates import (
     Allowed,
     Answer,
@@ -143,6 +144,10 @@ def _volume(facts: Facts, action: DeletePVC) -> Answer:
             return denied(action.line, Reason.NOT_EMPTY, "the volumes are to be kept")
         if not _volume_of(facts, action.name):
             return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of the cluster")
+        view = facts.kube.pvcs.get(action.name) if isinstance(facts.kube, KubeView) else None
+        if view is not None and of_another(facts, view):
+            text = "it is of an earlier cluster: this one never had a key, and did not make it"
+            return denied(action.line, Reason.LEFTOVER_VOLUMES, text)
         return Allowed("the cluster is deleted with its data")
     node = next((one for one in facts.leaving if action.name in one.claims), None)
     if node is None:

@@ -1,7 +1,8 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in
 ZooKeeper (only when it has this cluster's key) and the volumes; the managed ZooKeeper last, by garbage
 collection. With Retain the tree and all volumes stay: before anything else they are taken out of the
-cluster's ownership, which an earlier policy may have left. Pure.
+cluster's ownership, which an earlier policy may have left. So are volumes of an earlier cluster of that name
+with Delete, where this one never had a key (`kept_data`). Pure.
 
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
 pods go before the cluster's turn comes.
@@ -16,15 +17,20 @@ for good.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from waltz_admin.found_tree import NoTree
 from waltz_operator.api.topology import NodeIdentity
-from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree
+from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree, EmitEvent
 from waltz_operator.model.ensemble import claims
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeView, Unknown
+from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.kept_data import still_owned
+from waltz_operator.plan.kept_data import of_another, still_owned
+
+MAX_NAMES = 10
+"""So many claims that stay are named."""
 
 
 def tear_down(facts: Facts, decision: Decision) -> None:
@@ -47,6 +53,7 @@ def tear_down(facts: Facts, decision: Decision) -> None:
             return
         if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
+        _report_kept(facts, kube, decision)
     if owned:  # the finalizer waits until it is seen that garbage collection finds nothing of it
         decision.step = "volumes"
         return
@@ -118,25 +125,47 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
     return True
 
 
-def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
-    decision.step = "volumes"
+def _storage_claims(facts: Facts, kube: KubeView) -> dict[str, PVCView]:
     nodes: tuple[NodeIdentity, ...] = (*facts.desired.nodes, *facts.leaving)
     ours = {name for node in nodes if not node.external for name in node.claims}
-    left = {name: claim for name, claim in sorted(kube.pvcs.items()) if name in ours or claim.node}
+    return {name: claim for name, claim in sorted(kube.pvcs.items()) if name in ours or claim.node}
+
+
+def _zookeeper_claims(facts: Facts, kube: KubeView) -> dict[str, PVCView]:
+    """Those that are being deleted wait for their pods, which go after the finalizer."""
+    names = sorted({*facts.desired.zookeeper_claims, *claims(facts.desired, kube)})
+    found = {name: claim for name in names if (claim := kube.pvcs.get(name)) is not None}
+    return {
+        name: claim for name, claim in found.items() if claim.component == "zookeeper" and not claim.deleting
+    }
+
+
+def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    decision.step = "volumes"
+    return _deleted(facts, _storage_claims(facts, kube), decision)
+
+
+def _zookeeper_volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    return _deleted(facts, _zookeeper_claims(facts, kube), decision)
+
+
+def _deleted(facts: Facts, found: Mapping[str, PVCView], decision: Decision) -> bool:
+    left = {name: claim for name, claim in found.items() if not of_another(facts, claim)}
     for name, claim in left.items():
         if not claim.deleting:
             decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
     return bool(left)
 
 
-def _zookeeper_volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
-    left = [
-        (name, claim)
-        for name in sorted({*facts.desired.zookeeper_claims, *claims(facts.desired, kube)})
-        if (claim := kube.pvcs.get(name)) is not None
-        and claim.component == "zookeeper"
-        and not claim.deleting
-    ]
-    for name, claim in left:
-        decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
-    return bool(left)
+def _report_kept(facts: Facts, kube: KubeView, decision: Decision) -> None:
+    """Who asked for Delete reads which volumes stay, and why."""
+    found = {**_storage_claims(facts, kube), **_zookeeper_claims(facts, kube)}
+    kept = [name for name, claim in found.items() if of_another(facts, claim)]
+    if kept:
+        more = f" and {len(kept) - MAX_NAMES} more" if len(kept) > MAX_NAMES else ""
+        text = (
+            f"kept though reclaimPolicy is Delete: PersistentVolumeClaim {', '.join(kept[:MAX_NAMES])}{more}; this "
+            "WaltzCluster never had a cluster key, and did not make them: delete them when nobody needs their data"
+        )
+        about = ObjectKey("WaltzCluster", facts.desired.name)
+        decision.actions.append(EmitEvent(about, Reason.LEFTOVER_VOLUMES.value, text, "Warning"))

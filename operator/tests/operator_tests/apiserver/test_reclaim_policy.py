@@ -66,3 +66,27 @@ def test_retain_that_no_pass_applied_before_the_deletion_keeps_everything(plane:
         require(await names(world, kinds.SECRET) >= SECRETS, f"Secrets: {await names(world, kinds.SECRET)}")
 
     plane.run(scenario)
+
+
+def test_a_cluster_that_was_refused_takes_no_volume_of_an_earlier_one_along(plane: Plane) -> None:
+    """Deleted under Retain, applied again with Delete and without `adoptKey`, and taken away again."""
+
+    async def scenario(world: World) -> None:
+        plain: dict[str, Any] = {"replicas": 3, "tls": {"mode": "Disabled"}}
+        await stories.play(world, stories.install(**plain), stories.delete("Retain"))
+        claims = await names(world, kinds.PVC)
+        await world.create(stories.spec(**plain, reclaimPolicy="Delete"))
+        for _ in range(6):
+            await world.operator.one_pass(world.namespace)
+            await world.machinery.settle()
+        status = (await world.cluster())["status"]
+        valid = next(one for one in status["conditions"] if one["type"] == "Valid")
+        require((valid["status"], valid["reason"]) == ("False", "ForeignTree"), f"{valid}")
+        await world.delete()
+        await world.settle()
+        await world.machinery.settle()
+        require(await names(world, kinds.PVC) == claims, f"left of {claims}: {await names(world, kinds.PVC)}")
+        said = [one["note"] for one in await world.kube.list(kinds.EVENT, world.namespace)]
+        require(any(min(claims) in note for note in said), f"Events: {said}")
+
+    plane.run(scenario)

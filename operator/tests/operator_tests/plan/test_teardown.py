@@ -10,7 +10,7 @@ import pytest
 from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
 from waltz_admin.found_tree import BrokenTree, NoTree
-from waltz_operator.model.actions import DeleteObject, DeletePVC, DeleteTree, DisownObject
+from waltz_operator.model.actions import DeleteObject, DeletePVC, DeleteTree, DisownObject, EmitEvent
 from waltz_operator.model.desired import desired_of
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, SecretView, TreeView, Unknown
@@ -188,12 +188,75 @@ def test_a_tree_that_was_made_and_not_recorded_goes_by_the_key_of_its_object() -
 
 
 @pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), NoTree(), Unknown("no connection")])
-def test_safety_a7_without_a_record_nothing_else_goes_and_nothing_waits(
+def test_safety_a7_without_a_record_nothing_goes_and_nothing_waits(
     tree: TreeView | NoTree | Unknown,
 ) -> None:
-    decision = decide(unrecorded(tree), ())
-    assert [type(action) for action in decision.actions] == [DeletePVC]
+    """The cluster was refused: the volume is of an earlier one of its name."""
+    found = unrecorded(tree)
+    decision = decide(found, ())
+    assert [type(action) for action in decision.actions] == [EmitEvent]
     assert not decision.blocked
+    assert decision.teardown_complete
+    (said,) = decision.actions
+    assert isinstance(said, EmitEvent)
+    assert (said.reason, said.type) == ("LeftoverVolumes", "Warning")
+    assert "data-s1-0" in said.text
+    assert isinstance(still_so(found, DeletePVC("data-s1-0", "uid of data-s1-0", "proof")), Denied)
+
+
+MADE = 100.0
+"""When the cluster was."""
+
+
+def aged(found: Facts, created: float, *owners: str) -> Facts:
+    """The same of a cluster that was made at that time, with all claims and Secrets of this one."""
+    found = owned(found, *owners)
+    assert isinstance(found.kube, KubeView)
+    claims = {name: replace(claim, created=created) for name, claim in found.kube.pvcs.items()}
+    secrets = {name: view._replace(created=created) for name, view in found.data_secrets.items()}
+    return replace(
+        found,
+        kube=replace(found.kube, pvcs=claims),
+        desired=replace(found.desired, created=MADE),
+        data_secrets=secrets,
+    )
+
+
+def unkeyed(*, managed: bool) -> Facts:
+    found = left(NoTree(), managed=managed)
+    return replace(found, memory=replace(found.memory, cluster_key=None))
+
+
+def test_what_a_cluster_without_a_key_has_made_goes() -> None:
+    found = aged(unkeyed(managed=True), MADE, OWN)
+    (deletion,) = decide(found, ()).actions
+    assert isinstance(deletion, DeletePVC)
+    assert isinstance(still_so(found, deletion), Allowed)
+    assert isinstance(found.kube, KubeView)
+    then = {name: claim for name, claim in found.kube.pvcs.items() if not claim.node}
+    last = decide(replace(found, kube=replace(found.kube, pvcs=then)), ())
+    assert [action.name for action in last.actions if isinstance(action, DeletePVC)] == list(CLAIMS)
+
+
+def test_what_was_there_before_it_stays_though_it_was_taken_over() -> None:
+    """Claims of a managed ZooKeeper are, before its tree can be read: the cluster owns them."""
+    found = aged(unkeyed(managed=True), MADE - 1.0, OWN)
+    first = decide(found, ())
+    kept = [action.key.name for action in first.actions if isinstance(action, DisownObject)]
+    assert kept == [*CLAIMS, ELSE, "data-s1-0", "c-zookeeper-auth", "c-zookeeper-export"]
+    assert not any(isinstance(action, DeletePVC) for action in first.actions)
+    assert not first.teardown_complete
+    then = decide(aged(found, MADE - 1.0), ())
+    assert [type(action) for action in then.actions] == [EmitEvent]
+    assert then.teardown_complete
+
+
+def test_with_a_recorded_key_older_volumes_go_too() -> None:
+    """The cluster adopted them by their key."""
+    found = aged(left(NoTree()), MADE - 1.0)
+    (deletion,) = decide(found, ()).actions
+    assert isinstance(deletion, DeletePVC)
+    assert isinstance(still_so(found, deletion), Allowed)
 
 
 @pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), replace(CUT, cluster_key=OTHER)])
