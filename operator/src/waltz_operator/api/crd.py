@@ -14,7 +14,7 @@ from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import API_VERSIONS, GROUP, SERVED_VERSIONS, VERSION
 from waltz_operator.api.migration import WaltzMigrationSpec, WaltzMigrationStatus
 from waltz_operator.api.schema import structural
-from waltz_operator.api.topology import MAX_LABEL
+from waltz_operator.api.topology import CLUSTER_JOB, MAX_LABEL
 
 Document = dict[str, Any]
 
@@ -120,6 +120,12 @@ _MIGRATION_NAME_RULE = {
     "message": f"the name must have at most {MAX_LABEL} characters: it is a label of the copy jobs",
 }
 
+_MIGRATION_OWN_NAME_RULE: Document = {
+    "rule": f"oldSelf.hasValue() || self.metadata.name != '{CLUSTER_JOB}'",
+    "message": f"the name {CLUSTER_JOB} is the operator's own: copy jobs of the cluster's changes have it",
+    "optionalOldSelf": True,  # one that was made before this rule can be changed
+}
+
 
 def cluster_definition() -> Document:
     """The CustomResourceDefinition of WaltzCluster."""
@@ -146,7 +152,7 @@ def migration_definition() -> Document:
         (WaltzMigrationSpec, "The desired migration. What it does is fixed when it is created."),
         (WaltzMigrationStatus, "What the operator saw last and how far it is."),
         _MIGRATION_COLUMNS,
-        rules=[_MIGRATION_NAME_RULE],
+        rules=[_MIGRATION_NAME_RULE, _MIGRATION_OWN_NAME_RULE],
     )
 
 

@@ -182,6 +182,10 @@ def zookeeper_headless(cluster: WaltzCluster) -> str:
     return f"{zookeeper_name(cluster)}-headless"
 
 
+CLUSTER_JOB = "scale"
+"""Used for the migration's name in the name of a copy job that no WaltzMigration asked for."""
+
+
 def copy_job_name(cluster: WaltzCluster, migration: str, partition: int) -> str:
     """Job of the offline copy of one partition; shortened with a digest when it would be longer than a label
     may be."""

@@ -8,7 +8,7 @@ seen.
 from __future__ import annotations
 
 from waltz_operator.api.migration import MoveState
-from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.api.topology import CLUSTER_JOB, NodeIdentity
 from waltz_operator.model.actions import DeleteJob
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
@@ -20,8 +20,6 @@ from waltz_operator.plan.placement import still_wanted, wanted
 from waltz_operator.plan.precedence import refiller
 from waltz_operator.plan.safety_gates import Denied, denied, may_change
 
-CLUSTER_JOB = "scale"
-"""Used for the migration's name in the name of a copy job that no WaltzMigration asked for."""
 COPY_RATE_BYTES = 50 * 1024 * 1024
 """Rate limit of such a job, bytes per second: the default of a WaltzMigration."""
 MAX_TRIED = 64
@@ -124,10 +122,9 @@ def tidy_jobs(facts: Facts, kube: KubeView, decision: Decision) -> None:
     for name, job in sorted(kube.jobs.items()):
         if job.deleting:
             continue
-        if job.migration == CLUSTER_JOB and job.migration not in tasks:
-            needed = move is not None and move.partition == job.partition
-        else:
-            needed = job.migration in tasks and not tasks[job.migration].over
+        needed = job.migration in tasks and not tasks[job.migration].over
+        if job.migration == CLUSTER_JOB:  # an old migration may have that name: the job is of either
+            needed = needed or (move is not None and move.partition == job.partition)
         if not needed:
             decision.actions.append(DeleteJob(name, job.uid, "what it copied for is over"))
             decision.soon()

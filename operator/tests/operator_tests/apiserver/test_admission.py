@@ -19,8 +19,9 @@ from operator_tests.resources.clusters import PLAIN, Spec, merged
 from waltz_operator.api import admission
 from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
 from waltz_operator.api.crd import DEFINITIONS
+from waltz_operator.api.topology import CLUSTER_JOB
 from waltz_operator.kube.client import KubeClient
-from waltz_operator.kube.kinds import WALTZ_CLUSTER
+from waltz_operator.kube.kinds import WALTZ_CLUSTER, WALTZ_MIGRATION
 
 RULES = "x-kubernetes-validations"
 
@@ -146,6 +147,37 @@ def test_what_was_stored_before_a_rule_can_be_changed_elsewhere(plane: Plane) ->
                 assert await refusal(kube, found, changed=True)
 
     on_the_server(plane, "old", work)
+
+
+def test_no_new_migration_has_the_name_of_the_clusters_own_copy_jobs(plane: Plane) -> None:
+    """One that was made before the rule can be changed, and gets its finalizer and its status."""
+    name = CLUSTER_JOB
+    spec: Spec = {"rebalance": {"group": "1"}}
+
+    async def work(kube: KubeClient) -> None:
+        ruled = DEFINITIONS["waltzmigrations.waltz.dev.yaml"]()
+        await _define(kube, without_rules(copy.deepcopy(ruled)))
+        try:
+            await _until(kube, migration("named", spec, name), refused=False)
+        finally:
+            await _define(kube, ruled)
+        elsewhere = {"namespace": "default", "name": name}
+        await _until(kube, {**migration("named", spec, name), "metadata": elsewhere}, refused=True)
+        again = {**migration("named", spec, name), "metadata": elsewhere}
+        assert "the name scale is the operator's own" in await refusal(kube, again)
+        found = await kube.get(WALTZ_MIGRATION, "named", name)
+        found["metadata"]["finalizers"] = ["waltz.dev/operator"]
+        found["spec"]["cancel"] = True
+        assert not await refusal(kube, found, changed=True)
+        found = await kube.get(WALTZ_MIGRATION, "named", name)
+        found["status"] = {"phase": "Cancelled"}
+        await kube.replace(found, status=True)
+        found = await kube.get(WALTZ_MIGRATION, "named", name)
+        assert found["status"]["phase"] == "Cancelled"
+        patch = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], "finalizers": []}}
+        await kube.merge_patch(WALTZ_MIGRATION, "named", name, patch)
+
+    on_the_server(plane, "named", work)
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from operator_tests.plan.cluster import KEY, NOW, facts, kube, name, rendered
-from waltz_operator.api.migration import MoveState
+from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.model.actions import DeleteJob, EmitEvent
 from waltz_operator.model.desired import Memory, Move, MoveKind
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import NOT_STARTED, JobView, NodeReplica, NodeView, ObjectKey
+from waltz_operator.model.snapshot import NOT_STARTED, JobView, KubeView, NodeReplica, NodeView, ObjectKey
 from waltz_operator.model.task import Record, Task, TaskKind
+from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.migration import TaskDecision, decide_task
 from waltz_operator.plan.move_steps import COPY_PAUSE_SECONDS, COPY_START_SECONDS, ChangeOptions, next_step
+from waltz_operator.plan.replica_changes import tidy_jobs
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
 from waltz_operator.run import read_kubernetes
@@ -167,3 +169,19 @@ def test_the_cluster_says_so_when_the_change_is_its_own() -> None:
     decision = decide(cluster(replace(FAILED, ended_at=0.0)), rendered(FOUR))
     (event,) = [one for one in decision.actions if isinstance(one, EmitEvent)]
     assert event.about == ObjectKey("WaltzCluster", "c")
+
+
+@pytest.mark.parametrize("phase", [MigrationPhase.COMPLETED, MigrationPhase.RUNNING])
+def test_a_migration_with_the_name_of_the_clusters_own_jobs_takes_none_of_them_away(
+    phase: MigrationPhase,
+) -> None:
+    """It would be made and deleted without end, and the change would never come to its end."""
+    own = replace(ACTIVE, migration="scale")
+    named = Task("scale", "u", TaskKind.REBALANCE, "1", phase=phase, deadline_seconds=60)
+    found = facts(replace(kube(nodes=FOUR), jobs={"copy": own}), nodes=FOUR)
+    changing = replace(found, tasks=(named,), memory=Memory(KEY, ADD))
+    assert isinstance(changing.kube, KubeView)
+    for memory, over in ((Memory(KEY), phase is MigrationPhase.COMPLETED), (Memory(KEY, ADD), False)):
+        decision = Decision(memory)
+        tidy_jobs(replace(changing, memory=memory), changing.kube, decision)
+        assert bool(decision.actions) == over
