@@ -358,6 +358,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_operator/plan/safety_gates.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),
     "waltz_operator/model/ensemble.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",
+        f"{_OPERATOR}/plan/test_leftover_claims.py",
         f"{_OPERATOR}/plan/test_ensemble.py",
     ),
     "waltz_operator/model/facts.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),

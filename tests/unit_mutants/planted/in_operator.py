@@ -51,6 +51,23 @@ OPERATOR_BUGS = (
         "    return facts.desired.uid not in view.owners\n",
         "The claims of an earlier ZooKeeper, which were taken over before its tree could be read, go.",
     ),
+    # ---- the managed ZooKeeper
+    _model(
+        "leftover_claims_count_though_the_number_is_recorded",
+        "ADR 17",
+        "ensemble.py",
+        "    return left and (desired.zookeeper_members or left)\n",
+        "    return left\n",
+        "With its StatefulSet deleted an ensemble of one becomes one of three, two of which have none of its data.",
+    ),
+    _model(
+        "ensemble_grows_before_its_number_is_recorded",
+        "ADR 17",
+        "ensemble.py",
+        "    return desired.zookeeper_members == present\n",
+        "    return desired.zookeeper_members <= present\n",
+        "The recorded number falls behind by two, and a StatefulSet that is made again by it forks the ensemble.",
+    ),
     # ---- volumes that go with their pod
     _plan(
         "restart_of_a_node_whose_volume_goes_with_its_pod",

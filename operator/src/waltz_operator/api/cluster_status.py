@@ -174,7 +174,7 @@ class Endpoints(StatusModel):
 
 
 class ZooKeeperStatus(StatusModel):
-    """Who may use the managed ZooKeeper, and copies of it."""
+    """Who may use the managed ZooKeeper, how many servers it has, and copies of it."""
 
     authentication: str | None = Field(
         default=None,
@@ -191,6 +191,10 @@ class ZooKeeperStatus(StatusModel):
     )
     closed: bool | None = Field(
         default=None, description="Whether all of it is closed to who has no credentials. Default: not known."
+    )
+    members: int = Field(
+        default=0,
+        description="Number of servers that the managed ensemble has. It counts while its StatefulSet is gone.",
     )
     exported_at: str | None = Field(
         default=None,

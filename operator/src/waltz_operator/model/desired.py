@@ -2,7 +2,8 @@
 resource and the core. Pure.
 
 `Memory` is all that is ever read back from the status: the recorded cluster key, the one replica change
-under way, how far ZooKeeper is closed to others, and the last partitions that moved between servers.
+under way, how far ZooKeeper is closed to others, and the last partitions that moved between servers. So is
+the number of ZooKeeper's servers, which is in `Desired` with its other facts.
 Everything else is derived anew from each snapshot.
 """
 
@@ -130,6 +131,8 @@ class Desired:
     """Volume claims of the managed ZooKeeper, in the order of its servers."""
     zookeeper_set: str = ""
     """Its StatefulSet; empty for an ensemble of one's own."""
+    zookeeper_members: int = 0
+    """How many servers it had last, by the status; 0 where that was not recorded."""
     own_login: bool = False
     """Whether the operator makes the credentials, where there are to be any."""
     authentication: ZooKeeperAuthentication | None = None
@@ -186,6 +189,7 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         by_connect={node.connect_string: node for node in nodes},
         zookeeper_claims=zookeeper_claims(cluster),
         zookeeper_set=zookeeper_name(cluster) if spec.zookeeper.managed is not None else "",
+        zookeeper_members=cluster.status.zookeeper.members if spec.zookeeper.managed is not None else 0,
         own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
         authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
         journal_bytes=spec.storage.journal.shared_bytes if spec.storage.journal is not None else 0,

@@ -2,8 +2,9 @@
 
 A server knows the members of its ensemble from a file that is named in its pod's template; a pod never
 changes it. Members are added one at a time, and the next one only when every server is seen to run and to
-serve with the present number: so no two numbers that are in force at one time differ by more than one, and a
-majority of the one always meets a majority of the other. What was added is never taken away.
+serve with the present number, and it is in the status: so no two numbers that are in force at one time differ
+by more than one, and a majority of the one always meets a majority of the other. What was added is never
+taken away.
 """
 
 from __future__ import annotations
@@ -25,12 +26,35 @@ def members(desired: Desired, kube: KubeView) -> int:
 
 
 def _present(desired: Desired, kube: KubeView) -> int:
-    """As the StatefulSet says. One of an earlier release says it by its pods, whose number never changed;
-    claims beyond them are of an earlier life. Where it is gone, the claims show how many there were."""
+    """As the StatefulSet says. One of an earlier release says it by its pods, whose number never changed.
+    Where it is gone, as was recorded: claims beyond that are of an earlier life. Where nothing was recorded,
+    the claims show how many there were; without any, all of it is new."""
     view = kube.statefulsets.get(desired.zookeeper_set)
     if view is not None and (view.members or view.replicas):
         return view.members or view.replicas
+    left = _claimed(desired, kube)
+    return left and (desired.zookeeper_members or left)
+
+
+def _claimed(desired: Desired, kube: KubeView) -> int:
     return max((number + 1 for number in claims(desired, kube).values()), default=0)
+
+
+def to_record(desired: Desired, kube: KubeView) -> int:
+    """The number that the status is to have: what the StatefulSet says, and the last one while it is gone."""
+    if not desired.zookeeper_set:
+        return 0
+    gone = kube.statefulsets.get(desired.zookeeper_set) is None
+    return desired.zookeeper_members if gone else _present(desired, kube)
+
+
+def _is_recorded(desired: Desired, kube: KubeView) -> bool:
+    """Whether the number is in the status, so that the recorded one is never behind by more than one. Without
+    leftover claims it need not be."""
+    present = _present(desired, kube)
+    if not desired.zookeeper_members:
+        return _claimed(desired, kube) <= present
+    return desired.zookeeper_members == present
 
 
 def claims(desired: Desired, kube: KubeView) -> dict[str, int]:
@@ -46,10 +70,10 @@ def claims(desired: Desired, kube: KubeView) -> dict[str, int]:
 
 
 def complete(desired: Desired, kube: KubeView) -> bool:
-    """Whether every server runs with the present number of members and serves, and none has a volume that
-    goes with its pod: each is restarted when the ensemble grows."""
+    """Whether every server runs with the present number of members, which is recorded, and serves, and none
+    has a volume that goes with its pod: each is restarted when the ensemble grows."""
     view = kube.statefulsets.get(desired.zookeeper_set)
-    if view is None or view.deleting or not view.settled:
+    if view is None or view.deleting or not view.settled or not _is_recorded(desired, kube):
         return False
     return view.replicas == _present(desired, kube) and all(
         (pod := kube.pods.get(name)) is not None

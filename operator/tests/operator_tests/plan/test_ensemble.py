@@ -36,7 +36,8 @@ class Pod(NamedTuple):
 
 class World(NamedTuple):
     """`template`: members that the StatefulSet says, 0 of an earlier release, None when it is gone;
-    `replicas`: its number of pods. `claims`: how many there are. `luck`: mishaps left."""
+    `replicas`: its number of pods. `claims`: how many there are. `luck`: mishaps left. `recorded`: in the
+    status."""
 
     wanted: int
     template: int | None
@@ -44,6 +45,7 @@ class World(NamedTuple):
     claims: int
     pods: tuple[Pod | None, ...]
     luck: int
+    recorded: int = 0
 
 
 def known(world: World, pod: Pod) -> int:
@@ -104,7 +106,7 @@ def view(world: World) -> KubeView:
 
 def specification(world: World) -> Desired:
     names = tuple(f"data-{SET}-{n}" for n in range(world.wanted))
-    return replace(desired(), zookeeper_claims=names, zookeeper_set=SET)
+    return replace(desired(), zookeeper_claims=names, zookeeper_set=SET, zookeeper_members=world.recorded)
 
 
 def operator(world: World, seen: World) -> Iterator[World]:
@@ -129,6 +131,9 @@ def operator(world: World, seen: World) -> Iterator[World]:
             number = int(action.name.rpartition("-")[2])
             if world.pods[number] == seen.pods[number] and world.template is not None:
                 yield world._replace(pods=put(world.pods, number, Pod(world.template)))
+    number = ensemble.to_record(wanted, look)
+    if world.recorded == seen.recorded != number:  # the status is written under its version
+        yield world._replace(recorded=number)
 
 
 def put(pods: tuple[Pod | None, ...], number: int, pod: Pod | None) -> tuple[Pod | None, ...]:
@@ -220,7 +225,7 @@ def test_it_becomes_what_is_wanted_when_nothing_happens(wanted: int, template: i
 
 
 def test_an_ensemble_of_an_earlier_release_is_left_as_it_is() -> None:
-    world = begin(1, luck=0)
+    world = begin(1, luck=0)._replace(recorded=1)
     assert not list(operator(world, world))
     assert ensemble.members(specification(world), view(world)) == 1
 

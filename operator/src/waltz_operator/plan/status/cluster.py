@@ -28,6 +28,7 @@ from waltz_operator.api.topology import (
     zookeeper_tls,
 )
 from waltz_operator.model.desired import Move
+from waltz_operator.model.ensemble import to_record
 from waltz_operator.model.facts import Facts, impossible, operation_of_another_version
 from waltz_operator.model.snapshot import Closure, KubeView, NodeView, Snapshot, TreeView
 from waltz_operator.model.times import timestamp
@@ -81,7 +82,12 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         operation=_operation(facts, decision, last),
         operator=snapshot.installation or last.operator,
         zookeeper=_zookeeper(facts, last.zookeeper).model_copy(
-            update={"exported_at": None if exported is None else timestamp(exported)}
+            update={
+                "exported_at": None if exported is None else timestamp(exported),
+                "members": last.zookeeper.members
+                if not isinstance(facts.kube, KubeView)
+                else to_record(facts.desired, facts.kube),
+            }
         ),
         servers=_servers(facts, decision),
         console=console_status(snapshot, facts),
