@@ -110,6 +110,14 @@ OPERATOR_BUGS = (
         "A drained machine takes the volume along that only its pod kept.",
     ),
     _run(
+        "secrets_of_an_earlier_cluster_are_taken_over",
+        "ownership",
+        "observe.py",
+        "    return belongs(secret, cluster.metadata) and not of_an_earlier_one(secret, cluster.metadata)\n",
+        "    return belongs(secret, cluster.metadata)\n",
+        "A cluster that was made again uses certificates that garbage collection takes away a moment later.",
+    ),
+    _run(
         "every_owner_is_removed",
         "volumes",
         "write_kubernetes.py",

@@ -21,3 +21,13 @@ def belongs(obj: Mapping[str, Any], cluster: ObjectMeta) -> bool:
         return True
     labels = metadata.get("labels") or {}
     return labels.get(LABEL_MANAGED_BY) == MANAGED_BY and labels.get(LABEL_INSTANCE) == cluster.name
+
+
+def of_an_earlier_one(obj: Mapping[str, Any], cluster: ObjectMeta) -> bool:
+    """Whether a WaltzCluster with another uid controls the object: one of the same name that is gone, or
+    another one. Garbage collection deletes it soon, so nothing may depend on it."""
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    return any(
+        one.get("controller") and one.get("kind") == "WaltzCluster" and one.get("uid") != cluster.uid
+        for one in owners
+    )

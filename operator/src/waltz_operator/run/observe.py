@@ -30,7 +30,7 @@ from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, Object
 from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
-from waltz_operator.model.ownership import belongs
+from waltz_operator.model.ownership import belongs, of_an_earlier_one
 from waltz_operator.model.snapshot import (
     Closure,
     KubeView,
@@ -96,6 +96,11 @@ class Observation:
 def one_line(error: BaseException) -> str:
     """An error for a status or an Event."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _counts(secret: Object, cluster: WaltzCluster) -> bool:
+    """Whether it is this cluster's own, and does not go with an earlier one of its name."""
+    return belongs(secret, cluster.metadata) and not of_an_earlier_one(secret, cluster.metadata)
 
 
 def _others_secrets(cluster: WaltzCluster) -> bool:
@@ -303,7 +308,7 @@ class Observer:
             *(self._maybe(kinds.SECRET, namespace, secret) for secret in roles.values())
         )
         for role, body in zip(roles, bodies, strict=True):
-            counts = body is not None and (not own or belongs(body, cluster.metadata))
+            counts = body is not None and (not own or _counts(body, cluster))
             secrets[role] = secret_data(body) if counts else {}
             if body is not None and counts:
                 versions[role] = str(body["metadata"]["resourceVersion"])
@@ -392,7 +397,7 @@ class Observer:
     async def _own_secret(self, cluster: WaltzCluster, name: str) -> Object | None:
         """Where it is this cluster's."""
         secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, name)
-        return secret if secret is not None and belongs(secret, cluster.metadata) else None
+        return secret if secret is not None and _counts(secret, cluster) else None
 
     async def _maybe(self, kind: Kind, namespace: str, name: str) -> Object | None:
         try:

@@ -35,7 +35,7 @@ from waltz_operator.model.actions import (
     SetStatus,
     StartCopyJob,
 )
-from waltz_operator.model.ownership import belongs
+from waltz_operator.model.ownership import belongs, of_an_earlier_one
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_status
@@ -151,7 +151,8 @@ class KubernetesWriter:
             raise
 
     async def _uid_of_ours(self, key: ObjectKey, observation: Observation) -> str:
-        """Of the cluster's own object of that name; empty when there is none."""
+        """Of the cluster's own object of that name; empty when there is none. KubeConflictError: it is of an
+        earlier cluster of this name, and garbage collection has not been there yet."""
         cluster = observation.snapshot.cluster.metadata
         try:
             found = await self._kube.get(_kind(key.kind), cluster.namespace, key.name)
@@ -159,6 +160,8 @@ class KubernetesWriter:
             return ""
         if not belongs(found, cluster):
             raise KubeForeignError(*key)
+        if of_an_earlier_one(found, cluster):
+            raise KubeConflictError(f"{key.kind} {key.name} still goes with an earlier cluster", status=409)
         return str(found["metadata"]["uid"])
 
     async def _start(self, action: StartCopyJob, observation: Observation) -> None:

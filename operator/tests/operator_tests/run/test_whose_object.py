@@ -13,7 +13,7 @@ from operator_tests.plan.cluster import facts, kube, rendered
 from operator_tests.resources.clusters import UID, cluster
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.kube.client import Object
-from waltz_operator.kube.errors import KubeError
+from waltz_operator.kube.errors import KubeConflictError, KubeError
 from waltz_operator.model.actions import ApplyObject, StartCopyJob
 from waltz_operator.model.snapshot import ObjectKey, Snapshot, Unknown
 from waltz_operator.plan.certificates import certificate_steps
@@ -138,6 +138,42 @@ async def test_our_own_secrets_are_used() -> None:
     found = await access(cluster(), secret("ledger-tls-storage", **LABELS))
     assert found.secrets.contents["storage"]
     assert found.secrets.versions["storage"] == "5"
+
+
+def of_an_earlier_one(name: str) -> Object:
+    """The WaltzCluster of this name was deleted and made again; garbage collection has not been there yet."""
+    found = secret(name, **LABELS)
+    owner = {"kind": "WaltzCluster", "name": "ledger", "uid": "earlier", "controller": True}
+    found["metadata"]["ownerReferences"] = [owner]
+    return found
+
+
+async def test_secrets_that_go_with_an_earlier_cluster_do_not_count() -> None:
+    """Those of a role would be used, and lost with everything that trusts them."""
+    of = cluster()
+    names = ("ledger-tls-ca", "ledger-tls-storage", "ledger-zookeeper-auth")
+    found = await access(of, *map(of_an_earlier_one, names))
+    assert not found.secrets.contents["storage"]
+    assert not found.secrets.contents["ledger-tls-ca"]
+    assert not found.secrets.versions
+    assert not found.login.version
+
+
+async def test_until_it_is_gone_it_is_a_conflict_that_passes() -> None:
+    of = cluster()
+    earlier = of_an_earlier_one("ledger-tls-ca")
+    found = await access(of, earlier)
+    step = certificate_steps(of, found.secrets, 0.0, settled=False)[0]
+    assert isinstance(step, ApplyObject)
+    server = ObjectsKube(earlier)
+    hand = KubernetesWriter(server, cast("Any", None), cast("Any", None))
+    with pytest.raises(KubeConflictError, match="earlier cluster"):
+        await hand.carry_out(step, observation(of))
+    assert server.objects["Secret", "ledger-tls-ca"]["data"] == earlier["data"]
+    del server.objects["Secret", "ledger-tls-ca"]
+    await hand.carry_out(step, observation(of))
+    owners = server.objects["Secret", "ledger-tls-ca"]["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in owners] == [UID]
 
 
 async def test_a_persons_secrets_are_used_in_the_mode_for_that() -> None:
