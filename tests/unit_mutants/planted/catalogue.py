@@ -11,11 +11,12 @@ from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
+from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
-from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
 from tests.unit_mutants.planted.in_operator import OPERATOR_BUGS
+from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
 from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
@@ -41,6 +42,7 @@ ALL_BUGS = (
     *JOURNAL_BUGS,
     *WRITE_BEHIND_BUGS,
     *STORE_BUGS,
+    *COMPARISON_BUGS,
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CLIENT_BUGS,

@@ -187,8 +187,8 @@ class Reconciler:
         try:
             observation = await self._observer.observe(*key)
         except OtherOperatorError as other:
-            wait = min(self._resync_seconds, other.again_seconds)
-            return PassResult(wait, False, left_out=str(other)), None
+            again = min(self._resync_seconds, other.again_seconds)
+            return PassResult(again, False, left_out=str(other)), None
         except UnreadableError as cluster:
             error = await self._applier.tell_unreadable(cluster)
             return PassResult(self._resync_seconds, False, error, left_out=cluster.line), None

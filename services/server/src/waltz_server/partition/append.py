@@ -463,9 +463,7 @@ class AppendQueue:
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
-        """What was handed over is certainly never committed: marks go; before version 5 nothing is sent. An
-        owner in between, whose generation was higher, may have committed what the client sent there under the
-        same request id."""
+        """Not committed as handed over; an owner since may have a copy. Marks go; no answer before version 5."""
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
