@@ -45,8 +45,8 @@ TAKE_OVER_BUGS = (
         "headers_outlive_their_connection",
         "A2",
         "replica_recovery.py",
-        "        if self.link is None or self.link.closed:\n            return None\n        return self._headers.get(txid)\n",
-        "        return self._headers.get(txid)\n",
+        "        if self.link is None or self.link.closed:\n            return None\n        found =",
+        "        found =",
         "A node that went away is compared with by what it held before.",
     ),
 )

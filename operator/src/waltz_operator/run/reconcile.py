@@ -202,9 +202,9 @@ class Reconciler:
             return result, None
         resting = RestingMigrations(self._planner, observation.snapshot)
         for migration in observation.snapshot.migrations:
-            wait = await resting.wait_seconds(migration)
-            if wait is not None:
-                result = replace(result, requeue_seconds=min(result.requeue_seconds, wait))
+            rest = await resting.wait_seconds(migration)
+            if rest is not None:
+                result = replace(result, requeue_seconds=min(result.requeue_seconds, rest))
                 continue
             # what a failed write has become does not show in the look of the pass
             anew = bool(result.error or result.left_out)
@@ -312,8 +312,9 @@ class Reconciler:
                     observation = _without(observation, action, text, for_good=False)
                 plan = planned(observation.snapshot)
                 continue
-            apply = partial(self._applier.apply, observation=observation)
-            outcome, rejected = await apply_with_rejections(apply, left, in_order=tearing_down)
+            outcome, rejected = await apply_with_rejections(
+                self._applier.apply, left, observation, in_order=tearing_down
+            )
             done += outcome.done
             self._failed_writes.done(key, outcome.done)
             outcome = replace(outcome, done=tuple(done))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from waltz_operator.kube import kinds
 from waltz_operator.model.actions import Action, ApplyObject, DeleteObject
 from waltz_operator.run.apply import Outcome
+from waltz_operator.run.observe import Observation
 
 _WORKLOADS = frozenset({kinds.STATEFUL_SET.kind, kinds.DEPLOYMENT.kind, kinds.JOB.kind})
 """Their pods depend on other objects; objects of any other kind depend on none of their own kind."""
@@ -18,11 +19,15 @@ Rejected = tuple[ApplyObject | DeleteObject, str]
 
 
 async def apply_with_rejections(
-    apply: Callable[[Sequence[Action]], Awaitable[Outcome]], actions: Sequence[Action], *, in_order: bool
+    apply: Callable[[Sequence[Action], Observation], Awaitable[Outcome]],
+    actions: Sequence[Action],
+    observation: Observation,
+    *,
+    in_order: bool,
 ) -> tuple[Outcome, tuple[Rejected, ...]]:
     """Carry out the actions until one fails; after an object that is rejected, only the other objects of its
     kind. `in_order`: not even those. The outcome is that of the last one that failed."""
-    outcome, left = await apply(actions), list(actions)
+    outcome, left = await apply(actions, observation), list(actions)
     found: list[Rejected] = []
     while (rejected := outcome.rejected) is not None:
         found.append((rejected, outcome.error))
@@ -30,7 +35,7 @@ async def apply_with_rejections(
         left = [one for one in left if isinstance(one, ApplyObject) and one.key.kind == rejected.key.kind]
         if in_order or not left or rejected.key.kind in _WORKLOADS:
             break
-        following = await apply(left)
+        following = await apply(left, observation)
         done = (*outcome.done, *following.done)
         if following.failed is None:
             return replace(outcome, done=done), tuple(found)

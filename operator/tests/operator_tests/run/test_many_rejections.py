@@ -4,6 +4,7 @@ else is done, and one plan is made for all of them."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -117,7 +118,7 @@ async def carried_out(
     may be tried again."""
     tried: list[str] = []
 
-    async def apply(left: object) -> Outcome:
+    async def apply(left: object, _: object) -> Outcome:
         done: list[Action] = []
         for one in left:  # type: ignore[attr-defined]
             name = f"{one.key.kind}/{one.key.name}" if isinstance(one, ApplyObject) else "event"
@@ -127,7 +128,7 @@ async def carried_out(
             done.append(one)
         return Outcome(tuple(done))
 
-    outcome, found = await apply_with_rejections(apply, actions, in_order=in_order)
+    outcome, found = await apply_with_rejections(apply, actions, cast("Any", None), in_order=in_order)
     failed = outcome.failed.key.name if isinstance(outcome.failed, ApplyObject) else ""
     assert [one for one in outcome.done if one not in actions] == []
     return tried, [one.key.name for one, _ in found], failed

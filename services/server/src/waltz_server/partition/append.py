@@ -463,7 +463,7 @@ class AppendQueue:
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
-        """Not committed as handed over; an owner since may have a copy. Marks go; no answer before version 5."""
+        """Not committed as handed over, perhaps by an owner since: marks go; before version 5 no answer."""
         for entry in entries:
             item = item_of(entry)
             item.resolved = True

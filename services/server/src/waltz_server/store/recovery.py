@@ -41,7 +41,7 @@ a replica that is new or recorded as closed it is sent first, so that an interru
 
 COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId)
 with that of a reference replica. A difference means a fork, made by someone who broke the rules above; the
-replica is refused. The last record stands for all before it within one session, whose owner numbered each
+replica is refused. The last record proves all before it within one session, whose owner numbered each
 append once. A voter that missed a session of the other (ZooKeeper forgot it) is compared in all records that
 its own session has not decided: an append that a client sent again has its ReqId in both logs.
 """
