@@ -100,6 +100,7 @@ class ClusterManager:
         self._reader = MembershipReader(store, self._paths, self._wake.set)
         self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng, spread=AROUND)
         self._registrations: dict[int, ServerRegistration] = {}
+        self._leaving: set[ServerRegistration] = set()
         self._listeners: list[EndpointsListener] = []
         self._members_listener: MembersListener | None = None
         self._picture_listener: PictureListener | None = None
@@ -194,7 +195,7 @@ class ClusterManager:
     def _fence(self, reason: str) -> None:
         if self._registrations:
             _log.warning("all partitions are given up: %s", reason)
-        for registration in tuple(self._registrations.values()):
+        for registration in (*self._registrations.values(), *self._leaving):
             registration.deliver({})
         if self._picture is not None:
             self._show(self._picture._replace(in_contact=False))
@@ -459,7 +460,7 @@ class ClusterManager:
         """See `Registrar`."""
         if self._registrations.get(registration.server_id) is not registration:
             return
-        self._registrations.pop(registration.server_id)
+        self._leaving.add(self._registrations.pop(registration.server_id))
 
         async def delete() -> None:  # under the lock: an evaluation under way may be writing the descriptor
             await registration.delete_descriptors(await self._reader.descriptors())
@@ -474,6 +475,7 @@ class ClusterManager:
                 str(error) or f"no answer within {timeout_seconds:g} s",
             )
         finally:
+            self._leaving.discard(registration)
             registration.deliver({})
 
     async def _attempt(self, action: Callable[[], Awaitable[None]], timeout_seconds: float) -> None:

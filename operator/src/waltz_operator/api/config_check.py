@@ -121,5 +121,5 @@ def _wrong_together(role: str, config: Mapping[str, object]) -> Iterable[tuple[s
     if least is not None and most is not None and least >= most:
         yield (
             (fetch if fetch in config else threshold),
-            f"{fetch} ({least:g}) must be less than {threshold} ({most:g})",
+            f"{fetch} ({least}) must be less than {threshold} ({most})",
         )

@@ -131,10 +131,15 @@ def with_record(records: Iterable[Record], changed: Record) -> tuple[Record, ...
 
 def reported_as_over(migration: WaltzMigration) -> bool:
     """Whether its status says that it is over, of the specification as it is now, and nobody asks for it
-    anew: then its plan is to do nothing. One with unknown fields may have to be said so."""
+    anew: then its plan is to do nothing. One with unknown fields may have to be said so, and what another
+    release, or the pass in which it ended, has left in the conditions is still to be put right."""
     meta, status = migration.metadata, migration.status
+    left = any(
+        one.type == "Valid" or (one.type == "Blocked" and one.status == "True") for one in status.conditions
+    )
     return (
-        status.phase in FINISHED_PHASES
+        not left
+        and status.phase in FINISHED_PHASES
         and status.observed_generation == meta.generation
         and status.retried == meta.annotations.get(RETRY, "")
         and not migration.unknown

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.dying_volumes import dying
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import (
     NodeView,
@@ -48,11 +49,17 @@ def cordoned(facts: Facts) -> frozenset[str]:
     )
 
 
+def closed_to_copies(facts: Facts) -> frozenset[str]:
+    """Those, and nodes with a volume that goes with its pod."""
+    dying_nodes = (one.connect_string for one in facts.desired.nodes if dying(facts.kube, one.claims))
+    return cordoned(facts).union(dying_nodes)
+
+
 def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
     """The node of the group that a new copy goes to: one that has part of it already, then one that answers,
     then the one with the fewest partitions (`taken` counts those that were promised to it)."""
     assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
-    holders, closed = facts.holders(partition), cordoned(facts)
+    holders, closed = facts.holders(partition), closed_to_copies(facts)
     free = [node for node in group_nodes(facts, group) if node not in holders and node not in closed]
 
     def order(node: str) -> tuple[bool, bool, int, int]:
@@ -181,7 +188,7 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
 def _second_copy(facts: Facts, partition: int, node: str) -> str | None:
     """Another node of the group that has a copy already: what a migration that failed has left."""
     found = copies_in(facts, facts.group(node), partition)
-    closed = cordoned(facts)
+    closed = closed_to_copies(facts)
     return next((one for one in found if one != node and facts.staying(one) and one not in closed), None)
 
 
@@ -191,7 +198,7 @@ def _rebalance(facts: Facts, task: Task) -> Iterator[Move]:
     weights = weights_of(facts, task)
     if not isinstance(facts.tree, TreeView) or weights is None:
         return
-    closed = cordoned(facts)
+    closed = closed_to_copies(facts)
     held = {
         node: set(facts.tree.assignments.get(node, ()))
         for node in group_nodes(facts, task.group)

@@ -34,21 +34,26 @@ def restart_zookeeper(
         due = [one for one in due if not one[1].ready or view is None or one[1].members != view.members]
     if decision.risky or key in held or not due:
         return
-    name, pod, reason, text = due[0]
+    name = due[0][0]
     if view is None or view.deleting or not view.settled or view.template_hash != wanted:
         unseen = f"StatefulSet {key.name} has not taken the change yet"
         decision.block(Blocked(f"restart of {name}", Reason.ROLL_NOT_SEEN, unseen))
         return
-    answer = may_restart_zookeeper(facts, name)
-    if not isinstance(answer, Allowed):
+    for name, pod, reason, text in due:
+        answer = may_restart_zookeeper(facts, name)
+        if isinstance(answer, Allowed):
+            about = ObjectKey("WaltzCluster", facts.desired.name)
+            decision.take(
+                EmitEvent(about, reason, f"{name} is restarted: {text}; {answer.proof}"),
+                DeletePod(name, pod.uid, text, answer.proof),
+            )
+            decision.step = f"restart of {name}"
+            return
         decision.block(answer.blocked)
-        return
-    about = ObjectKey("WaltzCluster", facts.desired.name)
-    decision.take(
-        EmitEvent(about, reason, f"{name} is restarted: {text}; {answer.proof}"),
-        DeletePod(name, pod.uid, text, answer.proof),
-    )
-    decision.step = f"restart of {name}"
+        if (
+            answer.blocked.reason != Reason.VOLUME_BEING_DELETED
+        ):  # that one waits for a person, the others go on
+            return
 
 
 def due_servers(facts: Facts, kube: KubeView, wanted: str) -> list[tuple[str, PodView, Reason, str]]:

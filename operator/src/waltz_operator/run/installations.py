@@ -45,7 +45,8 @@ class Installations:
         self.own = own
         self._kube = kube
         self._wall_clock = wall_clock
-        self._missing_since: dict[str, float] = {}
+        self._missing_since: dict[str, tuple[float, float]] = {}
+        """By installation: the first look that found no Lease of its, and the last one."""
 
     async def check(self, body: Mapping[str, Any]) -> None:
         """OtherOperatorError unless the cluster is this installation's, or may become it."""
@@ -72,7 +73,11 @@ class Installations:
             lease = await self._kube.get(LEASE, namespace, name)
         except KubeNotFoundError:
             now = asyncio.get_running_loop().time()
-            return now - self._missing_since.setdefault(other, now) >= MISSING_SECONDS
+            first, last = self._missing_since.get(other, (now, now))
+            if now - last > 2 * MISSING_SECONDS:  # it may have been there meanwhile
+                first = now
+            self._missing_since[other] = first, now
+            return now - first >= MISSING_SECONDS
         except KubeError:
             self._missing_since.pop(other, None)
             return False

@@ -139,7 +139,7 @@ class OperatorLease:
         loop = asyncio.get_running_loop()
         if self._missing_since is None:
             self._missing_since = loop.time()
-            if not await self._unused():
+            if self._seen is not None or not await self._unused():
                 _log.warning(
                     "there is no lease %s/%s, which somebody may have deleted: it is made after %g s without one",
                     self._namespace,

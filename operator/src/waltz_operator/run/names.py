@@ -17,6 +17,9 @@ SLOW_THREADS = 1
 SLOW_SECONDS = 1.0
 """A name whose last lookup took longer waits for the thread of the slow ones."""
 
+LATE_SECONDS = 30.0
+"""So long an answer counts that took longer than that."""
+
 Key = tuple[str, str]
 """Namespace and name of a cluster."""
 
@@ -37,18 +40,31 @@ class ClusterNames:
         self._slow: ThreadPoolExecutor | None = None
         self._slow_names: set[str] = set()
         self._asked: dict[str, asyncio.Future[_Found]] = {}
+        self._late: dict[str, tuple[float, Sequence[str]]] = {}
         self._closed = False
 
     async def lookup(self, host: str) -> Sequence[str]:
-        """OSError, ValueError. Who is cancelled leaves the lookup as it is."""
+        """OSError, ValueError. Who is cancelled leaves the lookup as it is; an answer that took long is kept
+        for `LATE_SECONDS`, as it may have come when nobody waited any longer."""
         if self._closed:
             raise OSError("the cluster is gone")
+        loop = asyncio.get_running_loop()
+        until, addresses = self._late.get(host, (0.0, ()))
+        if loop.time() < until:
+            return addresses
         asked = self._asked.get(host)
         if asked is None:
-            loop = asyncio.get_running_loop()
-            asked = self._asked[host] = loop.run_in_executor(self._threads(host), _look_up, host)
+            try:
+                asked = self._asked[host] = loop.run_in_executor(self._threads(host), _look_up, host)
+            except RuntimeError as error:
+                raise OSError(f"no thread can be started: {error}") from None
             asked.add_done_callback(lambda ended: self._ended(host, ended))
-        found = await asyncio.shield(asked)
+        try:
+            found = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            if asked.cancelled() and self._closed:
+                raise OSError("the cluster is gone") from None
+            raise
         if found.error is not None:
             raise found.error
         return found.addresses
@@ -66,10 +82,14 @@ class ClusterNames:
         del self._asked[host]
         if ended.cancelled():
             return
-        if ended.result().seconds > SLOW_SECONDS:
-            self._slow_names.add(host)
-        else:
+        found = ended.result()
+        self._late.pop(host, None)
+        if found.seconds <= SLOW_SECONDS:
             self._slow_names.discard(host)
+            return
+        self._slow_names.add(host)
+        if found.error is None:
+            self._late[host] = asyncio.get_running_loop().time() + LATE_SECONDS, found.addresses
 
     def close(self) -> None:
         """Nothing is looked up any longer. A thread that is in a lookup ends with it."""

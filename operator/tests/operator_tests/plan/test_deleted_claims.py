@@ -26,6 +26,7 @@ from waltz_operator.model.facts import Facts, inputs_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, NodeView, PodView, Snapshot, Unknown
 from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.placement import closed_to_copies
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied, may_restart
 from waltz_operator.plan.status.conditions import conditions
@@ -125,6 +126,17 @@ def test_a_server_of_zookeeper_that_keeps_it_is_not_restarted() -> None:
     assert isinstance(still_so(found, DeletePod(f"{SET}-0", "uid", "", "")), Denied)
     assert degraded(found)[1] == "VolumeBeingDeleted"
     assert claim in degraded(found)[2]
+
+
+def test_the_other_servers_of_zookeeper_are_restarted_all_the_same() -> None:
+    found = dying(ensemble(server(), server(), server()), f"data-{SET}-2")
+    restarted = [one.name for one in decide(found, objects()).actions if isinstance(one, DeletePod)]
+    assert restarted == [f"{SET}-1"]
+
+
+def test_it_gets_no_new_copies() -> None:
+    assert NODE.connect_string not in closed_to_copies(facts())
+    assert NODE.connect_string in closed_to_copies(dying(facts(), NODE.pvc))
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,29 @@ def unknown(migration: Object) -> None:
     migration["spec"]["ofALaterVersion"] = True
 
 
-@pytest.mark.parametrize("change", [again, changed, deleted, unprotected, unknown])
+def said(kind: str, status: str) -> Object:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "Some",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+
+
+def blocked(migration: Object) -> None:
+    """As in the pass in which it failed."""
+    migration["status"]["conditions"] = [said("Blocked", "True")]
+
+
+def judged_by_another(migration: Object) -> None:
+    """Another release did not know all of it."""
+    migration["status"]["conditions"] = [said("Blocked", "False"), said("Valid", "False")]
+
+
+@pytest.mark.parametrize(
+    "change", [again, changed, deleted, unprotected, unknown, blocked, judged_by_another]
+)
 async def test_one_that_is_over_has_its_turn_when_something_is_asked_of_it(
     made: list[Snapshot], change: Callable[[Object], None]
 ) -> None:

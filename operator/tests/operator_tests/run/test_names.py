@@ -44,6 +44,8 @@ class NameServer:
         if not str(host).endswith(".example"):
             return self._real(host, *more, **kinds)
         self.asked.append(host)
+        if host.endswith(".slow.example"):
+            self.answering.wait(30.0)
         if host.endswith(".lost.example"):
             self.busy += 1
             self.most = max(self.most, self.busy)
@@ -164,10 +166,31 @@ async def test_names_that_were_slow_do_not_hold_up_the_others(
             assert list(await found.lookup("n0.good.example")) == ["127.0.0.1"]
 
 
+async def test_an_answer_that_came_too_late_is_there_the_next_time(
+    server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More nodes than threads have names that are answered slowly: each pass has more of them, until it has
+    all."""
+    monkeypatch.setattr(names, "SLOW_SECONDS", 0.01)
+    slow = [f"n{i}.slow.example" for i in range(QUICK_THREADS + SLOW_THREADS + 3)]
+    async with lookups(server) as found:
+        await given_up(found, slow)
+        server.answering.set()
+        async with asyncio.timeout(10.0):
+            while found._asked:
+                await asyncio.sleep(0.01)
+        server.answering.clear()
+        late = [host for host in slow if host in found._late]
+        assert late
+        async with asyncio.timeout(5.0):
+            assert [list(await found.lookup(host)) for host in late] == [["127.0.0.1"]] * len(late)
+
+
 async def test_a_name_that_is_quick_again_is_one_like_any_other(
     server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
+    monkeypatch.setattr(names, "LATE_SECONDS", 0.0)
 
     def moving() -> float:
         clock[0] += 10.0

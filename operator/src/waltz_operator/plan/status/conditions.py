@@ -90,14 +90,14 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
         return "True", *decision.failed
     if decision.invalid is not None and decision.invalid[0] in LOST:
         return "True", *decision.invalid
-    kept = _dying_volume(facts)
-    if kept:
-        return "True", Reason.VOLUME_BEING_DELETED, kept
     if decision.rejected is not None:
         return "True", *decision.rejected
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
     if fault is not None:
         return "True", Reason(fault.reason), fault.text
+    kept = _dying_volume(facts)
+    if kept:
+        return "True", Reason.VOLUME_BEING_DELETED, kept
     if isinstance(facts.kube, KubeView):
         for name in (*servers(facts.desired, facts.kube), *(node.pod for node in facts.desired.nodes)):
             pod = facts.kube.pods.get(name)

@@ -135,13 +135,10 @@ class Recovery:
         replica.changes += 1
         self._evaluate()
 
-    def _void_above_a_later_mark(self, replica: RecoveringReplica) -> bool:
+    def _void_above_a_later_mark(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
         """Whether a difference is settled by marks: one side took part in a session that ZooKeeper does not
         list and had a mark decided there, so what the other side, of an earlier session, holds above that
         mark does not count (A8)."""
-        other = self._replicas.get(replica.compared_with or "")
-        if other is None:
-            return False
         older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
         floor = newer.info.low_water_mark
         unlisted = older.info.session_id < newer.info.session_id >= self._last_listed
@@ -156,10 +153,10 @@ class Recovery:
         older.compared = False
         return True
 
-    def compared(self, name: str, *, equal: bool) -> None:
-        """The record of a Compare step is the same on both sides, or not."""
+    def compared(self, name: str, reference: str, *, equal: bool) -> None:
+        """The records of a Compare step are the same on both sides, or not."""
         replica = self._replicas[name]
-        if not equal and self._void_above_a_later_mark(replica):
+        if not equal and self._void_above_a_later_mark(replica, self._replicas[reference]):
             self._evaluate()
             return
         replica.compared = equal
@@ -462,7 +459,6 @@ class Recovery:
     def _comparison(self, replica: RecoveringReplica, other: RecoveringReplica, last: int) -> Compare:
         """With `other`, up to record `last`. A mark that the next session decided holds for a voter of the
         one before; of marks that later ones decided nobody knows what they followed."""
-        replica.compared_with = other.name
         older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
         missed = newer.info.session_id - older.info.session_id
         decided = last

@@ -47,7 +47,6 @@ class RecoveringReplica:
     withdrawn: bool = False  # what was asked before it failed as a reference does not make it recovered
     listed: bool = False
     refused: str | None = None
-    compared_with: str | None = None  # whose record the last Compare step asked for
     reason: str = "not heard from yet"
     avoided: set[str] = field(default_factory=set)
     changes: int = 0  # answers, failures and cuts: what was read of it before one of these may be gone

@@ -50,6 +50,7 @@ _UNREACHABLE_PAUSE_SECONDS = 0.1
 # Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
 _COMPARED_HEADERS = 1000
+_FEWER = 4
 MAX_TAIL_RECORDS = 16
 """Headers that are asked for with the first question: of the last records, by which replicas differ when a
 server was killed. If there are more, each comparison asks for the one that it needs."""
@@ -323,23 +324,32 @@ class ReplicaRecovery:
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, first: int, last: int) -> None:
-        equal = True
+        equal, most = True, _COMPARED_HEADERS
         while equal and first <= last:
-            count = min(last - first + 1, _COMPARED_HEADERS)
+            count = min(last - first + 1, most)
             own, other = self.headers_at(first, count), self._run.headers_of(reference, first, count)
             if own is None or other is None or not _alike(own, other):  # what is gone since makes no fork
                 asked = _headers(link, self._session_id, self._partition_id, first, count)
-                own, other = await asyncio.gather(asked, self._headers_of(reference, first, count))
+                try:
+                    own, other = await asyncio.gather(asked, self._headers_of(reference, first, count))
+                except RequestTimeoutError:
+                    if count == 1:
+                        raise
+                    most = count // _FEWER  # what was compared is not read again for one slow answer
+                    continue
             if not own:  # no fork: its copy was taken away or set back since it answered
                 raise CopyGoneError(f"record {first}, which it said it had, is gone")
+            if not other and count > 1:
+                most = count // _FEWER
+                continue
             if not other:
                 # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
                 self._recovery.reference_failed(self.name, reference)
                 await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
                 return
             equal = _alike(own, other)
-            first += min(len(own), len(other))
-        self._recovery.compared(self.name, equal=equal)
+            first, most = first + min(len(own), len(other)), min(2 * most, _COMPARED_HEADERS)
+        self._recovery.compared(self.name, reference, equal=equal)
 
     async def _headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
         """The headers of another replica's records; None where it cannot say."""

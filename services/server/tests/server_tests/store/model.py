@@ -94,7 +94,7 @@ def take_step(recovery: Recovery, nodes: dict[str, Node], name: str, session: in
             recovery.truncated(name, node.max_txid)
         case Compare(reference, first, last):
             compared = slice(first, last + 1)
-            recovery.compared(name, equal=nodes[reference].log[compared] == node.log[compared])
+            recovery.compared(name, reference, equal=nodes[reference].log[compared] == node.log[compared])
         case Copy(source, first, last):
             if first != node.max_txid + 1 or last > nodes[source].max_txid:
                 raise RuleBroken(f"copy {first}..{last} from {source} to {name}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from server_tests.store.fakes import PARTITION, ROOT, Cluster, FakeLink, entries
 from server_tests.store.test_replica_phases import NoSession
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_protocol.errors import RequestTimeoutError
 from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId, RecordHeader
 from waltz_server.store.api import StoreSettings, StoreState
 from waltz_server.store.metadata_keeper import MetadataKeeper
@@ -189,3 +193,45 @@ async def test_a_copy_that_was_taken_away_since_makes_no_fork_of_a_good_one() ->
         await run.members["b:1"]._compare(link, "a:1", 2, 2)
         await directory.close()
         assert recovery._replicas["b:1"].refused is None
+
+
+class Linked(NoSession):
+    """Connected to these nodes, and nothing came with the fence."""
+
+    def __init__(self, links: Mapping[str, ReplicaLink]) -> None:
+        super().__init__()
+        self._links = links
+
+    def link_of(self, name: str) -> ReplicaLink | None:
+        return self._links[name]
+
+
+async def test_a_slow_answer_in_a_long_comparison_costs_that_answer_only() -> None:
+    """Long lists of headers can take more than an answer may: shorter ones are asked for, from there on."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(40))
+        await until(lambda: all(node.max_txid == 39 for node in cluster.nodes.values()))
+        session_id = server.store.session_id
+        assert session_id is not None
+        await server.crash()
+        links = {name: FakeLink(cluster.nodes[name], 2.0) for name in ("a:1", "b:1")}
+        asked: list[tuple[int, int]] = []
+        real = links["b:1"].record_header_list
+
+        async def slow(session: int, partition: int, first: int, count: int) -> list[RecordHeader]:
+            asked.append((first, count))
+            if first >= 10 and count > 4:
+                raise RequestTimeoutError("too slow")
+            return (await real(session, partition, first, count))[:10]
+
+        links["b:1"].record_header_list = slow  # type: ignore[method-assign,assignment]
+        run, told = Linked(links), list[bool]()
+        recovery: Any = SimpleNamespace(compared=lambda _name, _reference, *, equal: told.append(equal))
+        context: Any = SimpleNamespace(partition_id=PARTITION)
+        await ReplicaRecovery(run, context, recovery, session_id + 1, "b:1")._compare(
+            links["b:1"], "a:1", 0, 39
+        )
+        assert told == [True]
+        assert [first for first, _ in asked] == sorted(first for first, _ in asked), "nothing is read twice"

@@ -10,6 +10,7 @@ from server_tests.store.model import Node, answer, metadata, reported, run_until
 from waltz_admin.restored_metadata import Nodes, rebuild
 from waltz_cluster.older_copy import evidence
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_protocol.types import SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Compare, Truncate
 
@@ -109,6 +110,23 @@ def test_safety_a8_an_append_that_was_sent_again_does_not_make_two_logs_one(inte
     last = recover(nodes, metadata(session, *listed), "ABC", "CB", session - 1)
     assert last.recovered == ["B", "C"]
     assert [node.log for node in nodes.values()] == [["R", "V", "X"]] * 2
+
+
+def test_safety_a8_a_difference_is_judged_against_the_replica_that_was_compared_with() -> None:
+    """C answers while A is compared with B, and would be the next one to compare with."""
+    listed = metadata(5, *[state(name, 0) for name in "ABCDE"])
+    recovery = Recovery(
+        partition_id=0, session_id=5, replicas=list("ABCDE"), metadata=listed, recorded_session=4
+    )
+    recovery.answered("A", SessionInfo(0, -1, -1), 2)
+    recovery.answered("B", SessionInfo(3, 1, 1), 3)
+    recovery.answered("E", SessionInfo(3, 1, 1), 1)
+    recovery.gather_over()
+    assert recovery.next_step("A") == Compare("B", 0, 2)
+    recovery.answered("C", SessionInfo(0, -1, -1), 9)
+    recovery.condition()
+    recovery.compared("A", "B", equal=False)
+    assert recovery.next_step("A") == Truncate(1)
 
 
 def test_a_voter_of_the_session_before_is_compared_above_the_mark_that_was_decided_next() -> None:

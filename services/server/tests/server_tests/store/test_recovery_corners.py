@@ -109,7 +109,7 @@ def test_a_replica_behind_waits_while_nobody_can_give_records() -> None:
     nodes = {"A": member(3), "B": member(3), "C": member(1)}
     recovery = answered(nodes, "ABC", steps=False)
     assert recovery.resolved == 3
-    recovery.compared("C", equal=True)
+    recovery.compared("C", "A", equal=True)
     recovery.failed("A", "gone")
     recovery.failed("B", "gone")
     assert recovery.next_step("C") == Wait()
@@ -154,7 +154,7 @@ def test_another_source_is_taken_while_there_is_one() -> None:
     nodes = {"A": member(4), "B": member(4), "C": member(2)}
     recovery = answered(nodes, "ABC", steps=False)
     assert recovery.resolved == 4
-    recovery.compared("C", equal=True)
+    recovery.compared("C", "A", equal=True)
     recovery.source_failed("C", "A")
     step = recovery.next_step("C")
     assert getattr(step, "source", None) == "B"
@@ -164,7 +164,7 @@ def test_a_source_that_failed_while_records_before_were_appended_is_not_asked_ne
     """It would cost the same time limit again; it is asked when there is nobody else."""
     nodes = {"A": member(4), "B": member(4), "C": member(1)}
     recovery = answered(nodes, "ABC", steps=False)
-    recovery.compared("C", equal=True)
+    recovery.compared("C", "A", equal=True)
     recovery.source_failed("C", "A")
     recovery.copied("C", 2)
     assert recovery.next_step("C") == Copy("B", 3, 4)
@@ -329,7 +329,7 @@ def test_safety_a2_a_replica_that_answers_again_is_compared_again() -> None:
     for name in "ABC":
         answer(recovery, nodes, name)
     assert recovery.next_step("C") == Compare("A", 3, 3)
-    recovery.compared("C", equal=True)
+    recovery.compared("C", "A", equal=True)
     recovery.failed("C", "the connection broke")
     nodes["C"] = Node([*stream("s5", 0, 2), "fork:3"], session=5, lwm=0, local_lwm=0)
     answer(recovery, nodes, "C")
