@@ -134,15 +134,15 @@ def reported_as_over(migration: WaltzMigration) -> bool:
     anew: then its plan is to do nothing. One with unknown fields may have to be said so, and what another
     release, or the pass in which it ended, has left in the conditions is still to be put right."""
     meta, status = migration.metadata, migration.status
-    left = any(
-        one.type == "Valid" or (one.type == "Blocked" and one.status == "True") for one in status.conditions
-    )
     return (
-        not left
-        and status.phase in FINISHED_PHASES
+        status.phase in FINISHED_PHASES
         and status.observed_generation == meta.generation
         and status.retried == meta.annotations.get(RETRY, "")
         and not migration.unknown
+        and not any(
+            one.type == "Valid" or (one.type == "Blocked" and one.status == "True")
+            for one in status.conditions
+        )
     )
 
 

@@ -52,7 +52,7 @@ def restart_zookeeper(
         decision.block(answer.blocked)
         if (
             answer.blocked.reason != Reason.VOLUME_BEING_DELETED
-        ):  # that one waits for a person, the others go on
+        ):  # that one waits for a person, and not the others
             return
 
 
