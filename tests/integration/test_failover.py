@@ -94,7 +94,7 @@ async def loaded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Load
         partitions=2,
         tls=False,
         session_timeout_ms=SESSION_TIMEOUT_MS,
-        stop_timeout_seconds=60.0,
+        stop_timeout_seconds=30.0,
     )
     async with LocalCluster(settings) as cluster:
         yield Loaded(cluster, Workload(cluster.client_config, writers=2))

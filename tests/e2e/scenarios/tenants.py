@@ -9,7 +9,7 @@ from tests.e2e.kubectl import wait_until
 from tests.e2e.shell import CommandError
 from tests.e2e.world import CLUSTER, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
-BACK_SECONDS = 30.0
+BACK_SECONDS = 5.0
 OWNED = (
     ("service", CLUSTER),
     ("service", f"{CLUSTER}-storage"),

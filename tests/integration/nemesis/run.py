@@ -93,7 +93,7 @@ async def run(settings: Settings) -> Result:
             partitions=PARTITIONS,
             tls=settings.tls,
             wrappers=wrappers,
-            stop_timeout_seconds=60.0,
+            stop_timeout_seconds=30.0,
         )
         pids: dict[str, Callable[[], dict[str, int]]] = {}
         async with proxied_cluster(local, rng, lambda: pids["clients"]() if pids else {}) as (cluster, proxy):

@@ -39,4 +39,12 @@ COMPARISON_BUGS = (
         "            pass\n",
         "Before the mark is resolved a fork is extended with the records of the other branch.",
     ),
+    _bug(
+        "shorter_lists_of_headers_become_empty",
+        "A2",
+        "replica_recovery.py",
+        "                    most = max(1, count // _FEWER)\n",
+        "                    most = count // _FEWER\n",
+        "A reference that does not answer makes the recovery call the other copy gone.",
+    ),
 )

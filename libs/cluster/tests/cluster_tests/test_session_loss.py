@@ -10,6 +10,7 @@ from waltz_cluster.manager import ClusterManager, Endpoints
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.session import OneShotWatch, SessionTracker
 from waltz_cluster.store import SessionEvent, SessionState
+from waltz_protocol.aio.tasks import spawn
 
 pytestmark = pytest.mark.looptime
 
@@ -187,6 +188,21 @@ async def test_leaving_while_zookeeper_answers_nothing_ends_in_time() -> None:
     await server.joined.unregister(timeout_seconds=3.0)
     assert now() - started <= 3.1
     assert server.partitions == {}
+    await server.stop()
+
+
+async def test_safety_d8_a_server_that_leaves_gives_up_its_partitions_with_its_session() -> None:
+    """Its leaving waits for an answer of ZooKeeper meanwhile."""
+    zookeeper = await memory_cluster(2)
+    server = await start_server(zookeeper, 8001, 10.0)
+    await until(lambda: len(server.partitions) == 2)
+    server.memory.suspend(noticed_after_seconds=50.0)
+    leaving = spawn(server.joined.unregister(timeout_seconds=40.0), "leaving")
+    await asyncio.sleep(5.0)
+    assert len(server.partitions) == 2
+    await asyncio.sleep(6.0)
+    assert server.partitions == {}
+    await leaving
     await server.stop()
 
 

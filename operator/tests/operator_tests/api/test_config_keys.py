@@ -179,6 +179,12 @@ def test_what_we_let_through_the_role_takes(role: str) -> None:
     assert checked > 100
 
 
+def test_a_number_beyond_all_bounds_is_named_like_any_other() -> None:
+    assert {key for key, _ in check_config("server", {"server.minFetchSize": 10**400})} == {
+        "server.minFetchSize"
+    }
+
+
 @pytest.mark.parametrize(
     ("config", "wrong"),
     [

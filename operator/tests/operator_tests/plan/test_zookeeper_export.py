@@ -87,7 +87,7 @@ def test_it_is_overdue_after_two_intervals(hours: int, late: bool) -> None:
 
 @pytest.mark.parametrize("hours", [1, 24 * 365])
 def test_a_copy_from_the_future_keeps_no_other_one_from_being_made(hours: int) -> None:
-    """The clock was ahead when it was made; nobody was told, for as long."""
+    """The clock was ahead when it was made; no condition said so, for as long."""
     now = 1000 * HOUR
     well = replace(facts(), now=now)
     strange = kept(Exports(version="1"), b"x", now + hours * HOUR)

@@ -79,6 +79,17 @@ async def test_the_cluster_of_one_whose_lease_is_gone_for_long_may_be_taken() ->
     await installations.check(body)
 
 
+@pytest.mark.looptime
+async def test_looks_that_lie_far_apart_prove_nothing_about_the_time_between() -> None:
+    """Its Lease may have been there meanwhile, while nobody looked."""
+    kube, body = ObjectsKube(), {"metadata": {}, "status": {"operator": A}}
+    installations = Installations(kube, B, lambda: NOW)
+    for _ in range(2):
+        with pytest.raises(OtherOperatorError):
+            await installations.check(body)
+        await asyncio.sleep(10 * MISSING_SECONDS)
+
+
 def as_installation(found: Stage, own: str) -> None:
     found.loop._observer._installations = Installations(found.server, own, lambda: found.now)
 

@@ -298,6 +298,21 @@ async def test_one_that_was_deleted_is_made_again_after_a_whole_duration() -> No
     assert server.holder == "me"
 
 
+async def test_one_that_was_seen_is_not_made_at_once_though_nothing_was_written_yet() -> None:
+    """Who has it may begin with the first cluster before it learns that it is gone."""
+    server = LeaseServer()
+    other(server)
+    unused = AsyncMock(return_value=True)
+    mine = OperatorLease(Road(server), "n", "l", "me", wall_clock=lambda: 0.0, unused=unused, times=TIMES)
+    taking = spawn(mine.acquire(), name="acquire")
+    await asyncio.sleep(TIMES.retry)
+    server.lease = None
+    await asyncio.sleep(TIMES.duration - 1)
+    assert server.lease is None
+    await taking
+    assert server.holder == "me"
+
+
 async def test_one_that_comes_back_meanwhile_is_another_ones() -> None:
     server = LeaseServer()
     other(server)

@@ -335,13 +335,12 @@ class ReplicaRecovery:
                 except RequestTimeoutError:
                     if count == 1:
                         raise
-                    most = count // _FEWER  # what was compared is not read again for one slow answer
+                    other = None
+                if not other and count > 1:  # a shorter list may be had; what was compared is not read again
+                    most = max(1, count // _FEWER)
                     continue
             if not own:  # no fork: its copy was taken away or set back since it answered
                 raise CopyGoneError(f"record {first}, which it said it had, is gone")
-            if not other and count > 1:
-                most = count // _FEWER
-                continue
             if not other:
                 # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
                 self._recovery.reference_failed(self.name, reference)

@@ -196,7 +196,7 @@ async def test_a_frozen_server_loses_its_partitions_after_the_timeout() -> None:
         await all_heard(nodes, 2)
         began = asyncio.get_running_loop().time()
         await nodes[0].freeze()
-        await until(lambda: len(nodes[1].partitions) + len(nodes[2].partitions) == 6, 60.0)
+        await until(lambda: len(nodes[1].partitions) + len(nodes[2].partitions) == 6, 25.0)
         assert asyncio.get_running_loop().time() - began >= 0.9 * TIMEOUT
 
 

@@ -206,6 +206,28 @@ class Linked(NoSession):
         return self._links[name]
 
 
+@pytest.mark.parametrize("records", [2, 3, 8])
+async def test_a_reference_that_answers_nothing_is_reported_and_its_replica_is_not_blamed(
+    records: int,
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(records))
+        await until(lambda: all(node.max_txid == records - 1 for node in cluster.nodes.values()))
+        session_id = server.store.session_id
+        assert session_id is not None
+        await server.crash()
+        links = {name: FakeLink(cluster.nodes[name], 2.0) for name in ("a:1", "b:1")}
+        cluster.nodes["a:1"].refuse = lambda kind, _: "io error" if kind == "list" else None
+        failed: list[tuple[str, str]] = []
+        recovery: Any = SimpleNamespace(reference_failed=lambda name, other: failed.append((name, other)))
+        context: Any = SimpleNamespace(partition_id=PARTITION)
+        replica = ReplicaRecovery(Linked(links), context, recovery, session_id + 1, "b:1")
+        await replica._compare(links["b:1"], "a:1", 0, records - 1)
+        assert failed == [("b:1", "a:1")]
+
+
 async def test_a_slow_answer_in_a_long_comparison_costs_that_answer_only() -> None:
     """Long lists of headers can take more than an answer may: shorter ones are asked for, from there on."""
     async with Cluster() as cluster:
