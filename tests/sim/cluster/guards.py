@@ -88,9 +88,9 @@ class NodeMemory:
         """Look at each job of the pool, wherever it runs."""
         run = pool._run
 
-        def watched(queue: PartitionQueue, job: Job, items: list[Request | Call]) -> JobResult:
-            result = run(queue, job, items)
-            self._ran(pool.manager, items)
+        def watched(queue: PartitionQueue, job: Job) -> JobResult:
+            result = run(queue, job)
+            self._ran(pool.manager, job.items)
             return result
 
         pool._run = watched  # type: ignore[method-assign]

@@ -76,7 +76,7 @@ STORAGE_MUTANTS = (
             ),
             Edit(
                 f"{_ENGINE}/partition.py",
-                "            self._guarded(lambda: self._bear_witness(fence=session_id))\n",
+                "            self._guarded(self._bear_witness, fence=session_id)\n",
                 "",
             ),
         ),
@@ -279,11 +279,11 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/partition.py",
-                """                self._append([batches[number] for number in taken])
+                """                self._append(parts, sizes)
                 self.max_txid = expected - 1
 """,
                 """                self.max_txid = expected - 1
-                self._append([batches[number] for number in taken])
+                self._append(parts, sizes)
 """,
             ),
         ),
@@ -297,12 +297,12 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/partition.py",
-                """                self._append([batches[number] for number in taken])
+                """                self._append(parts, sizes)
                 self.max_txid = expected - 1
                 self._note_append(expected - first)
 """,
                 """                self._write_mark(expected - 1)
-                self._append([batches[number] for number in taken])
+                self._append(parts, sizes)
                 self.max_txid = expected - 1
 """,
             ),

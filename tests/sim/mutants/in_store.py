@@ -233,8 +233,8 @@ STORE_MUTANTS = (
             ),
             Edit(
                 f"{_STORAGE}/partition.py",
-                "            if batch.record_count and batch.first_txid != expected:\n",
-                "            if batch.record_count and batch.first_txid < expected:\n",
+                "            if count and first_txid != expected:\n",
+                "            if count and first_txid < expected:\n",
             ),
         ),
         expected=("acknowledged", "fork", "disk", "replicas_settle", "progress"),

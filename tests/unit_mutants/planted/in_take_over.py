@@ -29,8 +29,8 @@ TAKE_OVER_BUGS = (
         "memory_answers_appends_with_records",
         "C1",
         "job_order.py",
-        "        return request.batch is not None and not request.batch.record_count\n",
-        "        return True\n",
+        "            if item.batch is None or item.batch.record_count:\n",
+        "            if item.batch is None:\n",
         "Every append is written and synced on the loop, which stands still meanwhile.",
     ),
     _store(

@@ -97,7 +97,8 @@ def test_records_of_one_length_are_cut_at_once(
     count, begins = len(data), len(before)
     joined = before + b"".join(raws)
     starts = cut_stored(joined, begins, PARTITION, first, first + count - 1, count)
-    assert starts == range(begins, begins + 49 * count + 1, 49)
+    assert isinstance(starts, range) == (count >= 4)
+    assert list(starts) == list(range(begins, begins + 49 * count + 1, 49))
     block = Block(PARTITION, 1, first, first + count - 1, 0, joined, starts)
     assert block.count == count
     assert block.payloads() == data

@@ -38,6 +38,8 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 28
 _MAX_ALIKE_BYTES = 4096
 """Of data of records that are checked together, each of which is copied for it."""
+_LEAST_ALIKE = 4
+"""Fewer records are cut one by one: what is done once for all of them is more than that."""
 _DATA_CHECKSUM = struct.Struct(">32xi")
 
 Fields = tuple[int, int, int, int, int, int]
@@ -219,13 +221,15 @@ def cut_stored(
     size = len(data)
     if count * STORED_OVERHEAD_BYTES > size - at:
         raise ProtocolError(f"a block of {size} bytes cannot hold {count} transactions")
-    if count == last - first + 1 and (alike := _cut_alike(data, at, partition_id, first, count)) is not None:
-        return alike
+    whole = count == last - first + 1
+    if whole and count >= _LEAST_ALIKE:
+        alike = _cut_alike(data, at, partition_id, first, count)
+        if alike is not None:
+            return alike
     view = memoryview(data)
     head, checksum = _CHECKED.unpack_from, _I32.unpack_from
     starts = [at]
     least = first
-    whole = count == last - first + 1
     for _ in range(count):
         if at + STORED_OVERHEAD_BYTES > size:
             raise ProtocolError("a record in a block is cut short")
@@ -252,8 +256,6 @@ def _cut_alike(
 ) -> Sequence[int] | None:
     """The same of records of one length with the ids from `first` on, by a few calls for all of them. None
     unless they are that, and nothing is wrong with them: whoever looks at them one by one says what."""
-    if count < 1:
-        return None
     length = _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
     each = STORED_OVERHEAD_BYTES + length
     end = at + each * count

@@ -29,8 +29,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
@@ -53,6 +52,7 @@ from waltz_storage.engine.segment_list import SegmentList
 from waltz_storage.engine.sidecar import Sidecar, fence_past
 from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
 
+P = ParamSpec("P")
 T = TypeVar("T")
 WriteLater: TypeAlias = Callable[[Callable[[], None], int], None]  # `JournaledFiles.write_later`
 
@@ -162,8 +162,8 @@ class Partition:
         """Make the fence durable. `PartitionFailedError` when its sync failed."""
         if session_id > self.durable_fence:
             self.require_running()
-            self._guarded(lambda: self._bear_witness(fence=session_id))
-            self._guarded(lambda: self._sidecar.raise_fence(session_id))
+            self._guarded(self._bear_witness, fence=session_id)
+            self._guarded(self._sidecar.raise_fence, session_id)
 
     def _bear_witness(self, newest_txid: int | None = None, fence: int = -1) -> None:
         """The witness names the newest segment (that of the log, if none is given) and the fence, for the
@@ -183,19 +183,22 @@ class Partition:
         results: list[StorageError | None] = [None] * len(batches)
         first = expected = self.max_txid + 1
         taken: list[int] = []
-        for number, batch in enumerate(batches):
-            if batch.record_count and batch.first_txid != expected:
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        for number, (first_txid, count, data, of_records) in enumerate(batches):
+            if count and first_txid != expected:
                 results[number] = RequestRefusedError(
-                    f"transaction {batch.first_txid} where {expected} was expected"
+                    f"transaction {first_txid} where {expected} was expected"
                 )
-            elif batch.record_count:
+            elif count:
                 taken.append(number)
-                expected += batch.record_count
+                parts.append(data)
+                sizes += of_records
+                expected += count
         if taken:
             try:
                 self.require_running()
-                self._room.take(sum(_size_on_disk(batches[number]) for number in taken))
-                self._append([batches[number] for number in taken])
+                self._append(parts, sizes)
                 self.max_txid = expected - 1
                 self._note_append(expected - first)
             except StorageError as error:
@@ -203,23 +206,17 @@ class Partition:
                     results[number] = error
         return results
 
-    def _append(self, batches: list[RecordBatch]) -> None:
+    def _append(self, parts: list[bytes], sizes: list[int]) -> None:
         threshold = self._settings.segment_threshold_bytes
         segment = self._segments[-1]
-        total = sum(len(batch.data) for batch in batches)
-        if segment.size <= threshold and segment.size + total - batches[-1].sizes[-1] <= threshold:
-            self._guarded(
-                lambda: segment.append(
-                    [batch.data for batch in batches],
-                    list(chain.from_iterable(batch.sizes for batch in batches)),
-                    index_later=self._write_later is not None,
-                )
-            )
+        total = sum(sizes)
+        # Data, index entries, and perhaps the headers of a new segment.
+        self._room.take(total + layout.INDEX_ENTRY_SIZE * len(sizes) + 2 * layout.HEADER_SIZE * len(parts))
+        if segment.size <= threshold and segment.size + total - sizes[-1] <= threshold:
+            self._guarded(segment.append, parts, sizes, index_later=self._write_later is not None)
             return
         try:
-            self._append_rolling(
-                b"".join(batch.data for batch in batches), [size for batch in batches for size in batch.sizes]
-            )
+            self._append_rolling(b"".join(parts), sizes)
         except DiskWriteError:
             self._cut_to_max_txid()  # also what earlier segments of this job took
             raise
@@ -242,12 +239,12 @@ class Partition:
                 position += sizes[number]
                 number += 1
             run, run_sizes = data[start:position], sizes[first:number]
-            self._guarded(lambda s=segment, r=run, z=run_sizes: s.append([r], z))  # type: ignore[misc]
+            self._guarded(segment.append, [run], run_sizes)
 
     def _roll(self, full: Segment) -> Segment:
-        self._guarded(lambda: sync_or_fail(full.sync, full.data_path))
+        self._guarded(sync_or_fail, full.sync, full.data_path)
         header = self._identity().header(full.next_txid)
-        segment = self._guarded(lambda: Segment.create(self._fs, self._directory, header))
+        segment = self._guarded(Segment.create, self._fs, self._directory, header)
         self._segments.append(segment)
         try:
             self._guarded(self._bear_witness)
@@ -276,7 +273,7 @@ class Partition:
     def _cut_to_max_txid(self) -> None:
         """What is above goes; after an `OutOfResourcesError` it still has to."""
         self.unfinished = True
-        self._guarded(lambda: self._cut_log(self.max_txid))
+        self._guarded(self._cut_log, self.max_txid)
         self.unfinished = False
 
     def _cut_log(self, keep: int) -> None:
@@ -309,7 +306,7 @@ class Partition:
                 f"last transaction {own} is below the local mark {info.local_low_water_mark}"
             )
         self._committed = min(self._committed, low_water_mark)
-        self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
+        self._guarded(sync_or_fail, self._segments[-1].sync, self._directory)
         self._set_info(
             lambda info: info._replace(
                 session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=own
@@ -412,8 +409,8 @@ class Partition:
         Durable."""
         fence = fence_past(self._info.session_id)
         self._guarded(self._segments[-1].write_index)
-        self._guarded(lambda: self._bear_witness(fence=fence))
-        self._guarded(lambda: self._sidecar.raise_fence(fence))
+        self._guarded(self._bear_witness, fence=fence)
+        self._guarded(self._sidecar.raise_fence, fence)
         self._write_mark(-1)
         self._guarded(self._sidecar.sync)
 
@@ -421,7 +418,7 @@ class Partition:
         """Orderly end: index, data and mark are on the disk, then everything is closed."""
         try:
             if self.failed is None:
-                self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
+                self._guarded(sync_or_fail, self._segments[-1].sync, self._directory)
                 if self._mark_waits:
                     self._note_mark()
                 self._guarded(self._sidecar.sync)
@@ -438,11 +435,11 @@ class Partition:
     def _set_info(self, change: Callable[[PartitionInfo], PartitionInfo]) -> None:
         if self.failed is None and change(self._info).session_id >= 0:  # what a failed one has is not known
             self._guarded(self._bear_witness)
-        self._info = self._guarded(lambda: self._control.update(self.partition_id, change))
+        self._info = self._guarded(self._control.update, self.partition_id, change)
 
     def _write_mark(self, txid: int) -> None:
         self._mark_waits = False
-        self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, txid))
+        self._guarded(self._sidecar.write_mark, self._info.session_id, self._info.sequence, txid)
 
     def _note_mark(self) -> None:
         """The mark of what is synced. A disk without room for it costs certainty about damage later, nothing
@@ -475,14 +472,14 @@ class Partition:
         if self.failed is not None:
             raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
         if self.unfinished:
-            self._guarded(lambda: sync_or_fail(lambda: self._fs.sync_dir(self._directory), self._directory))
+            self._guarded(sync_or_fail, lambda: self._fs.sync_dir(self._directory), self._directory)
             self._cut_to_max_txid()
 
-    def _guarded(self, action: Callable[[], T]) -> T:
+    def _guarded(self, action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of
         service."""
         try:
-            return action()
+            return action(*args, **kwargs)
         except DiskWriteError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
                 self._room.ran_out(error.__cause__)
@@ -493,8 +490,3 @@ class Partition:
         except OSError as error:
             self.failed = self.failed or f"{error.strerror or error}"
             raise PartitionFailedError(f"partition {self.partition_id}: {self.failed}") from error
-
-
-def _size_on_disk(batch: RecordBatch) -> int:
-    """What a batch takes of the disk: data, index entries, and perhaps the headers of a new segment."""
-    return len(batch.data) + layout.INDEX_ENTRY_SIZE * batch.record_count + 2 * layout.HEADER_SIZE

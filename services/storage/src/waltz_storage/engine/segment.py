@@ -196,7 +196,9 @@ class Segment:
         `DiskWriteError`: nothing was added and everything written was taken back.
         `PartitionFailedError`: a sync failed; what is on the disk is not known beyond `size`.
         """
-        data, index = self.files()
+        data, index = self._data, self._index
+        if data is None or index is None:
+            data, index = self.files()
         start = self.size
         self._data_synced = self._index_synced = False
         try:
@@ -211,15 +213,14 @@ class Segment:
         end = offsets.pop()
         next_txid = self.next_txid + len(offsets)
         # Entries wait at most until the next checkpoint.
-        waits = index_later and (next_txid - 1) % layout.CHECKPOINT_INTERVAL >= len(offsets)
-        if not waits:
+        if index_later and (next_txid - 1) % layout.CHECKPOINT_INTERVAL >= len(offsets):
+            self._unindexed += offsets
+        else:
             try:
                 self._write_index(index, self._unindexed + offsets)
             except OSError as error:
                 raise self._taken_back(error) from error
-            offsets = []
             self._unindexed.clear()
-        self._unindexed += offsets
         self._data_synced = True
         self.next_txid = next_txid
         self.size = end

@@ -280,10 +280,14 @@ class StorageManager:
         """An open partition; `NotAssignedError` or `PartitionDamagedError` with the reason."""
         partition = self.partitions.get(partition_id)
         if partition is None:
-            if partition_id in self.damaged:
-                raise PartitionDamagedError(self.damaged[partition_id])
-            raise NotAssignedError(f"partition {partition_id} is not assigned to this node")
+            raise self.why_not_open(partition_id)
         return partition
+
+    def why_not_open(self, partition_id: int) -> NotAssignedError | PartitionDamagedError:
+        """The reason for a partition that is not open."""
+        if partition_id in self.damaged:
+            return PartitionDamagedError(self.damaged[partition_id])
+        return NotAssignedError(f"partition {partition_id} is not assigned to this node")
 
     def problems(self) -> dict[int, str]:
         """What is wrong, by partition: damaged, out of service after a failed sync, or with damaged

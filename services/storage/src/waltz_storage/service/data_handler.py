@@ -19,7 +19,6 @@ from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
-from waltz_storage.engine.errors import StorageError
 from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
 from waltz_storage.service.requests import (
     APPEND,
@@ -128,10 +127,9 @@ class DataHandler:
         if self._identity.closing:
             channel.send(request.failure("the node is shutting down"))
             return
-        try:
-            self._pool.manager.get(request.partition_id)
-        except StorageError as error:
-            channel.send(request.failure(str(error)))
+        manager = self._pool.manager
+        if request.partition_id not in manager.partitions:
+            channel.send(request.failure(str(manager.why_not_open(request.partition_id))))
             return
         queue = self._touched.get(request.partition_id)
         if queue is None:

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
@@ -90,7 +90,6 @@ class PartitionQueue:
         if problem is not None:
             request.batch, request.size_bytes = None, 0
             request.problem = problem
-        self._count_bytes(request.size_bytes)
         self._take(request)
 
     def _lack_of_room(self, size_bytes: int) -> str | None:
@@ -104,21 +103,18 @@ class PartitionQueue:
             return "the queues of this node are full"
         return None
 
-    def _count_bytes(self, size_bytes: int) -> None:
-        self._bytes += size_bytes
-        self._pool.queued_bytes += size_bytes
-
     def call(self, call: Call) -> None:
         """Queue a call of the admin port and start. Never refused: admin requests are few and counted
         elsewhere."""
-        self._count_bytes(call.size_bytes)
         self._take(call)
         self.kick()
 
     def _take(self, item: Request | Call) -> None:
-        if self.idle:
+        if self._running is None and not self._items:
             self._pool.became_busy(self)
         self._items.append(item)
+        self._bytes += item.size_bytes
+        self._pool.queued_bytes += item.size_bytes
 
     def kick(self, *, alone: bool = False) -> None:
         """Start a job unless one is running. `alone`: nothing else arrived, so it may run on the loop (see
@@ -133,7 +129,7 @@ class PartitionQueue:
             if items and size > limits.job_bytes:
                 break
             item = self._items.popleft()
-            if isinstance(item, Request) and item.kind in READ_KINDS and self._takes_nothing(item):
+            if item.kind in READ_KINDS and isinstance(item, Request) and self._takes_nothing(item):
                 item.problem = "too many replies are waiting for this connection to take them"
             items.append(item)
         self._running = items
@@ -149,24 +145,24 @@ class PartitionQueue:
         if result.left:
             del items[len(items) - len(result.left) :]
             self._items.extendleft(reversed(result.left))
-        self._count_bytes(-sum([item.size_bytes for item in items]))
+        pool = self._pool
+        for item in items:
+            self._bytes -= item.size_bytes
+            pool.queued_bytes -= item.size_bytes
         for channel, parts in result.replies:
             channel.send(*parts)
-            self._pool.unsent.sent(channel)
-        self._pool.count(self.partition_id, items)
-        self.kick()
+            pool.unsent.sent(channel)
+        pool.count(self.partition_id, items)
+        if self._items:
+            self.kick()
         for call, value, error in result.calls:
             call.done(value, error)
-        if self.idle:
-            self._pool.became_idle(self)
+        if self._running is None and not self._items:
+            pool.became_idle(self)
 
 
-class QueuedJob(NamedTuple):
-    """A job that waits for a disk thread, or for the next batch."""
-
-    queue: PartitionQueue
-    job: Job
-    items: list[Request | Call]
+QueuedJob: TypeAlias = tuple[PartitionQueue, Job]
+"""A job that waits for a disk thread, or for the next batch."""
 
 
 class DiskPool:
@@ -243,7 +239,7 @@ class DiskPool:
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
         partition = self.manager.partitions.get(queue.partition_id)
         if needs_no_disk(partition, queue.fence.session_id, items) and not self._stalled:
-            result = self._run(queue, job, items)
+            result = self._run(queue, job)
             if queue.size:  # not from the end of one job to the next: others have their turn
                 self._loop.call_soon(queue.finished, result)
             else:
@@ -255,16 +251,17 @@ class DiskPool:
         free = not self._on_threads and not self._next_batch
         if gate is not None and alone and lone and free and gate.open:
             started = perf_counter()
-            [(_, result)] = self._run_batch([QueuedJob(queue, job, items)])
+            [(_, result)] = self._run_batch([(queue, job)])
             gate.took(perf_counter() - started, inline=True)
             queue.finished(result)
             self._settle_when_due()
             return
         if journaling:
-            self._next_batch.append(QueuedJob(queue, job, items))
-            self._schedule_batch()
+            self._next_batch.append((queue, job))
+            if not self._batch_due:
+                self._schedule_batch()
             return
-        self._line.add((QueuedJob(queue, job, items), lone), first=opens_session(items))
+        self._line.add(((queue, job), lone), first=opens_session(items))
         self._to_thread(self._run_next_on_thread)
 
     @property
@@ -300,7 +297,7 @@ class DiskPool:
     def _run_batch_on_thread(self, batch: list[QueuedJob]) -> None:
         started = perf_counter()
         results = self._run_batch(batch)
-        lone = self._gate is not None and len(batch) == 1 and _is_lone(batch[0].items, self._gate.limits)
+        lone = self._gate is not None and len(batch) == 1 and _is_lone(batch[0][1].items, self._gate.limits)
         seconds = perf_counter() - started if lone else -1.0
         self._loop.call_soon_threadsafe(self._batch_done, results, seconds)
 
@@ -315,9 +312,10 @@ class DiskPool:
 
     def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
         """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
-        before = {queue.partition_id: self.manager.shown(queue.partition_id) for queue, _, _ in batch}
+        shown = self.manager.shown
+        before = {queue.partition_id: shown(queue.partition_id) for queue, _ in batch}
         self.manager.room.batch_begins()
-        results = [(queue, self._run(queue, job, items)) for queue, job, items in batch]
+        results = [(queue, self._run(queue, job)) for queue, job in batch]
         self.manager.room.batch_ends()
         try:
             self.manager.commit()
@@ -326,9 +324,9 @@ class DiskPool:
                 log.error("a commit of the journal failed", exc_info=error)
                 error = StorageError(f"internal error: {type(error).__name__}: {error}")
                 self._stop_partitions(before, str(error))
-            for partition_id, shown in before.items():
-                self.manager.hide(partition_id, shown)
-            return [(queue, _failed(items, error)) for queue, _, items in batch]
+            for partition_id, was_shown in before.items():
+                self.manager.hide(partition_id, was_shown)
+            return [(queue, _failed(job.items, error)) for queue, job in batch]
         return results
 
     def _stop_partitions(self, partition_ids: Iterable[int], text: str) -> None:
@@ -377,9 +375,9 @@ class DiskPool:
             self._settle_when_due()
 
     def _run_next_on_thread(self) -> None:
-        (queue, job, items), lone = self._line.take()
+        (queue, job), lone = self._line.take()
         started = perf_counter()
-        result = self._run(queue, job, items)
+        result = self._run(queue, job)
         seconds = perf_counter() - started if lone else -1.0
         self._loop.call_soon_threadsafe(self._thread_done, queue, result, seconds)
 
@@ -389,12 +387,12 @@ class DiskPool:
             self._gate.took(seconds, inline=False)
         queue.finished(result)
 
-    def _run(self, queue: PartitionQueue, job: Job, items: list[Request | Call]) -> JobResult:
+    def _run(self, queue: PartitionQueue, job: Job) -> JobResult:
         try:
             return job.run()
         except BaseException as error:
             log.error("a job of the partition failed", partition=queue.partition_id, exc_info=error)
-            return self._broken(queue.partition_id, items, error)
+            return self._broken(queue.partition_id, job.items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
         """An error nobody foresaw."""

@@ -44,15 +44,14 @@ def needs_no_disk(partition: Partition | None, fence: int, items: Iterable[Reque
     durable (with a journal a job runs until its batch is committed, and no file is touched here); `fence` is
     the highest session that has arrived, and has to be on the disk before any answer."""
     for item in items:
-        if isinstance(item, Call) or not _is_question(item):
+        if isinstance(item, Call):
+            return False
+        if item.kind in APPENDS:
+            if item.batch is None or item.batch.record_count:
+                return False
+        elif item.kind not in _QUESTIONS:
             return False
     return partition is not None and fence <= partition.durable_fence and not partition.unfinished
-
-
-def _is_question(request: Request) -> bool:
-    if request.kind in APPENDS:
-        return request.batch is not None and not request.batch.record_count
-    return request.kind in _QUESTIONS
 
 
 class JobLine(Generic[T]):

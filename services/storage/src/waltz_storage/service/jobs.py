@@ -55,10 +55,12 @@ class Job:
         items: list[Request | Call],
         limits: ReadLimits,
     ) -> None:
+        self.items = items
         self._manager = manager
         self._partition_id = partition_id
+        self._partition: Partition | None = None
+        """As it is open now; only a call opens or closes it."""
         self._fence = fence
-        self._items = items
         self._limits = limits
         self._replies: list[Reply] = []
         self._calls: list[tuple[Call, object, Exception | None]] = []
@@ -69,13 +71,14 @@ class Job:
         """Everything, or as much as the bound on replies allows."""
         left: list[Request | Call] = []
         problem = self._make_fence_durable()
-        for number, item in enumerate(self._items):
+        for number, item in enumerate(self.items):
             if self._reply_bytes > self._limits.max_reply_bytes:
-                left = self._items[number:]
+                left = self.items[number:]
                 break
             if isinstance(item, Call):
                 self._flush()
                 self._run_call(item)
+                self._partition = self._manager.partitions.get(self._partition_id)
             elif problem is not None:
                 self._fail(item, problem)
             else:
@@ -84,7 +87,7 @@ class Job:
         return JobResult(self._replies, self._calls, left)
 
     def _make_fence_durable(self) -> str | None:
-        partition = self._manager.partitions.get(self._partition_id)
+        partition = self._partition = self._manager.partitions.get(self._partition_id)
         session_id = self._fence.session_id
         if partition is None or session_id <= partition.durable_fence:
             return None
@@ -101,10 +104,9 @@ class Job:
             self._calls.append((call, None, error))
 
     def _run_request(self, request: Request) -> None:
-        try:
-            partition = self._manager.get(request.partition_id)
-        except StorageError as error:
-            self._fail(request, str(error))
+        partition = self._partition
+        if partition is None:
+            self._fail(request, str(self._manager.why_not_open(self._partition_id)))
             return
         info = partition.info
         refusal = self._fence.refusal(
@@ -142,14 +144,11 @@ class Job:
 
     def _flush(self) -> None:
         """Write and sync the waiting appends, then answer them."""
-        appends, self._appends = self._appends, []
-        if not appends:
+        appends, partition = self._appends, self._partition
+        if not appends or partition is None:
             return
-        try:
-            partition = self._manager.get(self._partition_id)
-            results = partition.append([request.batch for request in appends if request.batch is not None])
-        except StorageError as error:
-            results = [error] * len(appends)
+        self._appends = []
+        results = partition.append([request.batch for request in appends if request.batch is not None])
         for request, result in zip(appends, results, strict=True):
             if result is None:
                 if request.committed >= 0:

@@ -30,6 +30,8 @@ from waltz_storage.engine.layout import RECORD_HEAD_SIZE, RecordBatch, unpack_u3
 from waltz_storage.engine.storage_manager import StorageManager
 
 _SMALL_REQUEST_BYTES = 64
+_LEAST_RECORD_BYTES = 36
+"""Of either form."""
 _COPIED_REQUEST_BYTES = 1 << 20
 STEP_RECORDS = 2048
 """Converted without a turn for anybody else. A server's frame seldom has more, and then it is a matter of
@@ -160,6 +162,8 @@ class Call:
     loop."""
 
     __slots__ = ("action", "done", "size_bytes")
+    kind = -1
+    """Of no message."""
 
     def __init__(
         self,
@@ -198,9 +202,11 @@ def is_much(body: memoryview) -> bool:
     """An Append request that is worth converting in steps."""
     if len(body) > _COPIED_REQUEST_BYTES:
         return True
+    if len(body) <= STEP_RECORDS * _LEAST_RECORD_BYTES:
+        return False
     if body[0] == STORED_APPEND:
-        return len(body) > STORED_APPEND_HEAD_BYTES and unpack_stored_append_head(body)[6] > STEP_RECORDS
-    return len(body) > APPEND_HEAD_BYTES and unpack_append_head(body)[4] > STEP_RECORDS
+        return bool(unpack_stored_append_head(body)[6] > STEP_RECORDS)
+    return bool(unpack_append_head(body)[4] > STEP_RECORDS)
 
 
 def parse_append_in_steps(
@@ -304,7 +310,8 @@ def _complete(request: Request, first: int, count: int, data: bytes, starts: Seq
     """All records are in order. `ProtocolError` when something follows them."""
     if starts[-1] != len(data):
         raise ProtocolError("an append of stored records has left-over bytes")
-    request.batch = RecordBatch(first, count, data, [end - start for start, end in pairwise(starts)])
+    sizes = [len(data)] if count == 1 else [end - start for start, end in pairwise(starts)]
+    request.batch = RecordBatch(first, count, data, sizes)
 
 
 def _next_txid(batches: list[RecordBatch]) -> int:

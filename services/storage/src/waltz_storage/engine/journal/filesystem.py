@@ -41,9 +41,12 @@ from waltz_storage.engine.journal.shared_file import SharedFile
 
 _UNSYNCED_BYTES = 64 << 10
 """So much that was written to a file without a sync goes into the journal unasked."""
-_UNMADE_BYTES = 1 << 20
+_UNMADE_BYTES = 8 << 20
 """With so much in the journal that is not made in the files it is made there: what many small batches wrote
-to a partition is then one write, and its marks are written once."""
+to a partition is then one write, and its marks are written once. Of a thousand partitions each has some
+fifteen records of half a KiB then."""
+_UNMADE_WRITES = 2048
+"""And with so many writes of one file: whoever reads the file looks through them."""
 _KEPT_OPEN = 64
 """So many files that nobody uses are kept open for what is not made in them."""
 _UNCOMMITTED_NAMES = 2
@@ -65,22 +68,15 @@ class JournaledFiles:
         self._created: dict[str, int] = {}  # directory -> files made in it since the last commit
         self._lock = threading.Lock()  # of `_shared` and the users in it
         self._journal: Journal | None = None
-        self._failed: str | None = None
+        self.journaling = False
+        """Changes go through the journal."""
+        self.failed: str | None = None
+        """Why nothing is made durable any longer."""
         self._lost = False  # a commit failed, and nobody was answered yet
         self._settling = threading.Lock()
         self._spare: File | None = None  # a descriptor for settling when the process has no other left
 
     # -- life ----------------------------------------------------------------------------------------------
-
-    @property
-    def journaling(self) -> bool:
-        """Changes go through the journal."""
-        return self._journal is not None
-
-    @property
-    def failed(self) -> str | None:
-        """Why nothing is made durable any longer."""
-        return self._failed
 
     @property
     def unmade(self) -> bool:
@@ -111,7 +107,7 @@ class JournaledFiles:
         journal.begin()
         self._keep_spare(journal)
         journal.wait_for_file = self._wait_for_file
-        self._journal = journal
+        self._journal, self.journaling = journal, True
 
     def end(self) -> None:
         """Make everything durable below. After it, calls go there; the journal is needed no longer.
@@ -132,7 +128,7 @@ class JournaledFiles:
                 journal.release()
         finally:
             with self._settling:
-                self._journal = None
+                self._journal, self.journaling = None, False
                 self._give_spare()
                 journal.close()
             for shared in [shared for shared in self._shared.values() if not shared.users]:
@@ -141,13 +137,13 @@ class JournaledFiles:
 
     def check(self) -> None:
         """`OSError` when the journal has failed."""
-        if self._failed is not None:
-            raise OSError(errno.EIO, self._failed)
+        if self.failed is not None:
+            raise OSError(errno.EIO, self.failed)
 
     def _fail(self, error: Exception) -> None:
         text = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         reason = f"the journal of this node failed ({text or error})"
-        self._failed = self._failed or f"{reason}: nothing is taken until it has been started again"
+        self.failed = self.failed or f"{reason}: nothing is taken until it has been started again"
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -158,7 +154,7 @@ class JournaledFiles:
         shared.write(offset, raw)
         self._pending[shared] = None
         self._pending_bytes += len(raw)
-        if shared.of_directory:
+        if shared.of_directory or len(shared.pending) >= _UNMADE_WRITES:
             self._make_soon = True
         if shared.unsynced_bytes > _UNSYNCED_BYTES and len(shared.unsynced) > 1:
             self.log(shared)
@@ -173,8 +169,8 @@ class JournaledFiles:
         """Put what was written to a file into the journal's buffer. `OSError`."""
         self.check()
         journal = self._running()
-        fitting = min(journal.max_write_bytes, journal.max_buffered_bytes - journal.buffered_bytes)
-        if shared.unsynced_bytes < fitting:
+        size = shared.unsynced_bytes
+        if size < journal.max_write_bytes and size < journal.max_buffered_bytes - journal.buffered_bytes:
             for offset, raw in shared.take_unsynced().items():
                 journal.write(shared.relative, offset, raw)
             if journal.buffered_bytes >= journal.max_buffered_bytes:
@@ -221,7 +217,7 @@ class JournaledFiles:
         time for that. `OSError`: the journal has failed, perhaps in a commit in between. After that nothing
         is taken, so nothing waits for a commit."""
         try:
-            if self._failed is None:
+            if self.failed is None:
                 self._commit_now()
             elif self._running().discard() or self._lost:
                 self.check()
@@ -248,7 +244,7 @@ class JournaledFiles:
     def make(self) -> None:
         """Make the writes below. Directly after a commit. What finds no space stays in memory and in the
         journal, and is tried again; appends are refused until there is space."""
-        if self._failed is not None:
+        if self.failed is not None:
             return
         if not self._write_what_waits():
             return
@@ -286,7 +282,7 @@ class JournaledFiles:
             self._lost = True
             self._later.clear()
             self._pending.clear()  # what is not durable stays in memory, where the engine still looks for it
-            raise OSError(errno.EIO, self._failed) from error
+            raise OSError(errno.EIO, self.failed) from error
         self._created.clear()
 
     def _make_pending(self, shared: SharedFile) -> None:
@@ -312,7 +308,7 @@ class JournaledFiles:
 
     def settle_due(self) -> bool:
         """A journal file is full, and `settle` would free it."""
-        return self._journal is not None and self._failed is None and bool(_ready(self._journal))
+        return self._journal is not None and self.failed is None and bool(_ready(self._journal))
 
     def settle(self) -> bool:
         """Sync what the oldest full file speaks of, so that it can be used again; whether one can. May run on

@@ -13,11 +13,8 @@ from waltz_storage.engine.journal.shared_file import SharedFile
 class ChangeSink(Protocol):
     """What takes the changes of all handles: `JournaledFiles`, which says what they mean."""
 
-    @property
-    def journaling(self) -> bool: ...
-
-    @property
-    def failed(self) -> str | None: ...
+    journaling: bool
+    failed: str | None
 
     def check(self) -> None: ...
 
@@ -65,7 +62,8 @@ class JournaledFile:
         files = self._files
         if not files.journaling:
             return self._below.pwritev(parts, offset)
-        files.check()
+        if files.failed is not None:
+            files.check()
         raw = parts[0] if len(parts) == 1 else b"".join(parts)
         files.written(self._shared, offset, raw)
         return len(raw)
