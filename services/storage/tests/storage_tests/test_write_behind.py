@@ -188,6 +188,17 @@ def test_a_partition_that_is_given_up_leaves_a_whole_index_and_no_mark() -> None
     assert (indexed(disk), mark(disk)) == (7, -1)
 
 
+def test_what_is_made_while_a_partition_is_given_up_brings_no_mark_back() -> None:
+    disk = empty_disk()
+    manager = opened(disk)
+    append(manager.get(0), 0, 7)
+    manager.get(0).prepare_reset()
+    manager.commit()  # as a full journal does in the middle of it
+    manager.make()
+    assert mark(disk) == -1
+    manager.close()
+
+
 def test_an_append_that_is_taken_back_leaves_the_entries_of_those_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

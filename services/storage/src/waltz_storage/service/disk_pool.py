@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -40,7 +40,7 @@ from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.job_order import JobLine, needs_no_disk, opens_session
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
-from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, Request
+from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, ReplyChannel, Request
 
 T = TypeVar("T")
 STALL_SECONDS = 1.0
@@ -139,8 +139,8 @@ class PartitionQueue:
         """The peer asks and does not read: its replies would fill the memory."""
         return self._pool.unsent.beyond_share(request.channel)
 
-    def finished(self, result: JobResult) -> None:
-        """The job is done: send the replies, start the next."""
+    def done(self, result: JobResult) -> None:
+        """The job has ended; its replies are the pool's to send."""
         items, self._running = self._running or [], None
         if result.left:
             del items[len(items) - len(result.left) :]
@@ -149,16 +149,16 @@ class PartitionQueue:
         for item in items:
             self._bytes -= item.size_bytes
             pool.queued_bytes -= item.size_bytes
-        for channel, parts in result.replies:
-            channel.send(*parts)
-            pool.unsent.sent(channel)
         pool.count(self.partition_id, items)
+
+    def proceed(self, result: JobResult) -> None:
+        """The replies of the job that has ended are sent: start the next."""
         if self._items:
             self.kick()
         for call, value, error in result.calls:
             call.done(value, error)
         if self._running is None and not self._items:
-            pool.became_idle(self)
+            self._pool.became_idle(self)
 
 
 QueuedJob: TypeAlias = tuple[PartitionQueue, Job]
@@ -241,9 +241,9 @@ class DiskPool:
         if needs_no_disk(partition, queue.fence.session_id, items) and not self._stalled:
             result = self._run(queue, job)
             if queue.size:  # not from the end of one job to the next: others have their turn
-                self._loop.call_soon(queue.finished, result)
+                self._loop.call_soon(self._finished, ((queue, result),))
             else:
-                queue.finished(result)
+                self._finished(((queue, result),))
             return
         gate, journaling = self._gate, self.manager.journaling
         # With a journal what shares a batch with others is not measured.
@@ -253,7 +253,7 @@ class DiskPool:
             started = perf_counter()
             [(_, result)] = self._run_batch([(queue, job)])
             gate.took(perf_counter() - started, inline=True)
-            queue.finished(result)
+            self._finished(((queue, result),))
             self._settle_when_due()
             return
         if journaling:
@@ -305,10 +305,25 @@ class DiskPool:
         self._back_from_thread()
         if self._gate is not None and seconds >= 0:
             self._gate.took(seconds, inline=False)
-        for queue, result in results:
-            queue.finished(result)
+        self._finished(results)
         self._schedule_batch()
         self._settle_when_due()
+
+    def _finished(self, results: Sequence[tuple[PartitionQueue, JobResult]]) -> None:
+        """Send the replies of jobs, all of a connection at once, before a queue starts its next job."""
+        replies: dict[ReplyChannel, list[bytes]] = {}
+        for queue, result in results:
+            queue.done(result)
+            for channel, parts in result.replies:
+                if channel in replies:
+                    replies[channel] += parts
+                else:
+                    replies[channel] = list(parts)
+        for channel, frames in replies.items():
+            channel.send(*frames)
+            self.unsent.sent(channel)
+        for queue, result in results:
+            queue.proceed(result)
 
     def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
         """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
@@ -385,7 +400,7 @@ class DiskPool:
         self._back_from_thread()
         if self._gate is not None and seconds >= 0:
             self._gate.took(seconds, inline=False)
-        queue.finished(result)
+        self._finished(((queue, result),))
 
     def _run(self, queue: PartitionQueue, job: Job) -> JobResult:
         try:
