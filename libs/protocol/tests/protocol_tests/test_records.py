@@ -1,5 +1,7 @@
 """Wire records, record headers and the values in them."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +14,15 @@ from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.storage import (
     APPEND_HEAD_BYTES,
     APPEND_TYPE,
+    SUCCESS_TYPE,
     admin_record_list_parts,
     found_parts,
     list_parts,
     parse_prefix,
     reply_head,
     storage_append_parts,
-    success_body,
     unpack_append_head,
+    unpack_prefix,
 )
 from waltz_protocol.messages import admin, storage
 from waltz_protocol.records import (
@@ -118,7 +121,9 @@ def test_storage_frames_are_those_of_the_codec() -> None:
     success = reply_head(0, storage.SuccessResponse.TYPE, *ids)
     assert success == STORAGE.encode(storage.SuccessResponse(*ids), 0)
     assert parse_prefix(success[FRAME_HEADER_SIZE:]) == (storage.SuccessResponse.TYPE, *ids)
-    assert success[FRAME_HEADER_SIZE:] == success_body(*ids)
+    assert unpack_prefix(success[FRAME_HEADER_SIZE:]) == (SUCCESS_TYPE, *ids)
+    with pytest.raises(struct.error):
+        unpack_prefix(success)
     kind = storage.RecordResponse.TYPE
     assert b"".join(found_parts(0, kind, *ids, WIRE)) == STORAGE.encode(
         storage.RecordResponse(*ids, RECORD), 0

@@ -2,7 +2,8 @@
 
 Model: a request is a callback in a dict keyed by its sequence number; no task and no future per request
 (`call` makes one future, for those who want to await). All requests of a connection have the same time limit,
-so the dict is ordered by deadline and one timer looks at its head.
+so the dict is ordered by deadline and one timer looks at its head. Appends, of which nothing but the success
+is of interest, are in `append_requests`.
 
 Invariants:
 * every callback is called exactly once: with the reply, or with the error that ended it;
@@ -32,6 +33,10 @@ ReplyCallback = Callable[[memoryview | None, WaltzProtocolError | None], None]
 """Called with the reply's body (valid during the call only) or with the error. What it raises closes the
 connection."""
 
+Request = tuple[float, Callable[..., None], int | None, int]
+"""One without an answer: its deadline, whom to call, and of an append, whose callback takes the error only,
+session and partition (else None and -1)."""
+
 
 class Requester:
     """The handler of a connecting channel whose protocol has sequence numbers. Owner of the pending
@@ -47,7 +52,7 @@ class Requester:
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
         self._next = 0
-        self._pending: dict[int, tuple[float, ReplyCallback]] = {}
+        self._pending: dict[int, Request] = {}
         self._late: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed_reason: str | None = None
@@ -64,19 +69,26 @@ class Requester:
         return seq_num
 
     def submit(
-        self, seq_num: int, parts: tuple[bytes | bytearray | memoryview, ...], callback: ReplyCallback
+        self,
+        seq_num: int,
+        parts: tuple[bytes | bytearray | memoryview, ...],
+        callback: Callable[..., None],
+        session_id: int | None = None,
+        partition_id: int = -1,
     ) -> None:
-        """Send a whole frame, given in parts, and call back with its reply.
+        """Send a whole frame, given in parts, and call back with its reply: a `ReplyCallback`, unless it is an
+        append (`append_requests`).
 
         On a closed connection the callback gets ChannelClosedError in the next loop turn, never inside this
         call.
         """
+        request = (self._loop.time() + self.request_timeout_seconds, callback, session_id, partition_id)
         channel = self._channel
         if channel is None or channel.closed:
             reason = self._closed_reason or (channel.close_reason if channel else None) or "not connected"
-            self._loop.call_soon(callback, None, ChannelClosedError(reason))
+            self._loop.call_soon(self._answer, request, None, ChannelClosedError(reason))
             return
-        self._pending[seq_num] = (self._loop.time() + self.request_timeout_seconds, callback)
+        self._pending[seq_num] = request
         if self._timer is None:
             self._timer = self._loop.call_later(self.request_timeout_seconds, self._expire)
         channel.send(*parts)
@@ -131,13 +143,13 @@ class Requester:
             seq_num: int = _SEQ_NUM.unpack_from(body, self._offset)[0]
         except struct.error:
             raise ProtocolError("a reply is cut short") from None
-        entry = self._pending.pop(seq_num, None)
-        if entry is None:
+        request = self._pending.pop(seq_num, None)
+        if request is None:
             if seq_num not in self._late:
                 raise ProtocolError(f"a reply with the unknown sequence number {seq_num}")
             self._late.discard(seq_num)
             return
-        entry[1](body, None)
+        self._answer(request, body, None)
 
     def frames_ended(self, channel: Channel) -> None:
         """All replies of one socket read are handed out."""
@@ -157,32 +169,36 @@ class Requester:
             self._timer = None
         pending, self._pending = self._pending, {}
         self._late.clear()
-        for _, callback in pending.values():
-            self._safely(callback, None, ChannelClosedError(reason))
+        for request in pending.values():
+            self._safely(self._answer, request, None, ChannelClosedError(reason))
         for closed in self.on_closed:
             self._safely(closed, reason)
         self._batch_ended_safely()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _answer(self, request: Request, body: memoryview | None, error: WaltzProtocolError | None) -> None:
+        """The end of a request: with a reply, or with the error that ended it."""
+        request[1](body, error)
+
     def _expire(self) -> None:
         """The connection's one request timer: fails what is overdue, sleeps until the next deadline."""
         self._timer = None
         now = self._loop.time()
-        overdue: list[ReplyCallback] = []
-        for seq_num, (deadline, callback) in self._pending.items():
-            if deadline > now:
-                self._timer = self._loop.call_at(deadline, self._expire)
+        overdue: list[Request] = []
+        for seq_num, request in self._pending.items():
+            if request[0] > now:
+                self._timer = self._loop.call_at(request[0], self._expire)
                 break
-            overdue.append(callback)
+            overdue.append(request)
             self._late.add(seq_num)
         if not overdue:
             return
         for seq_num in list(self._pending)[: len(overdue)]:
             del self._pending[seq_num]
-        for callback in overdue:
+        for request in overdue:
             error = RequestTimeoutError(f"no reply within {self.request_timeout_seconds:g} s")
-            self._safely(callback, None, error)
+            self._safely(self._answer, request, None, error)
         self._batch_ended_safely()
         if len(self._late) > MAX_LATE_REPLIES and self._channel is not None:
             self._channel.abort(f"more than {MAX_LATE_REPLIES} requests without a reply")

@@ -8,10 +8,10 @@ is ever sent twice: a request that ended with an error may or may not have been 
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
+from waltz_protocol.aio.append_requests import AppendCallback, AppendRequester
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.requester import Requester
@@ -22,11 +22,9 @@ from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.frames.storage import (
     ADMIN_SEQ_NUM_OFFSET,
     RECORD_LIST_RESPONSE_TYPE,
-    SEQ_NUM_OFFSET,
     parse_prefix,
     parse_record_list,
     storage_append_parts,
-    success_body,
 )
 from waltz_protocol.messages import admin, storage
 from waltz_protocol.messages.fields import Message, RpcError
@@ -34,9 +32,6 @@ from waltz_protocol.records import pack_record, split_records
 from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo, ShownCertificate
 
 _M = TypeVar("_M", bound=Message)
-
-AppendCallback = Callable[[WaltzProtocolError | None], None]
-"""Called with None when the append is durable on the node, else with the error."""
 
 _OPEN_SEQ_NUM = -1
 
@@ -137,6 +132,9 @@ class StorageConnection(_Connection):
     _protocol = STORAGE
     _hello_text = "Waltz Storage Client"
 
+    def __init__(self, endpoint: Endpoint, request_timeout_seconds: float) -> None:
+        super().__init__(endpoint, AppendRequester(request_timeout_seconds, self._expect_success))
+
     @classmethod
     async def open(
         cls,
@@ -152,7 +150,7 @@ class StorageConnection(_Connection):
     ) -> Self:
         """Connect and open, offering no version above `newest_version`. ConnectError (retriable), or
         RequestFailedError when the node belongs to another cluster or has another number of partitions."""
-        connection = cls(endpoint, Requester(SEQ_NUM_OFFSET, request_timeout_seconds))
+        connection = cls(endpoint, request_timeout_seconds)
         connection._versions = storage_versions(newest_version)
         opening = storage.OpenRequest(-1, _OPEN_SEQ_NUM, -1, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
@@ -186,28 +184,7 @@ class StorageConnection(_Connection):
         once, never inside this call. An exception of the callback closes the connection."""
         seq_num = self._requester.next_seq_num()
         parts = storage_append_parts(self.version, session_id, seq_num, partition_id, count, wire_records)
-        success = success_body(session_id, seq_num, partition_id)
-        # not a function made here: that takes three times as long, for each append and node
-        self._requester.submit(seq_num, parts, partial(self._append_answered, success, callback))
-
-    def _append_answered(
-        self,
-        success: bytes,
-        callback: AppendCallback,
-        body: memoryview | None,
-        error: WaltzProtocolError | None,
-    ) -> None:
-        if body is None or body == success:
-            callback(error)
-            return
-        prefix = parse_prefix(success)
-        try:
-            self._expect(body, storage.SuccessResponse, prefix.session_id, prefix.partition_id)
-        except RequestFailedError as e:
-            callback(e)
-        except ProtocolError as e:
-            callback(e)
-            raise  # closes the connection
+        self._requester.submit(seq_num, parts, callback, session_id, partition_id)
 
     @staticmethod
     def _check_echo(body: memoryview, session_id: int, partition_id: int) -> None:
@@ -219,7 +196,10 @@ class StorageConnection(_Connection):
             )
 
     def _check_open(self, body: memoryview) -> None:
-        self._expect(body, storage.SuccessResponse, -1, -1)
+        self._expect_success(body, -1, -1)
+
+    def _expect_success(self, body: memoryview, session_id: int, partition_id: int) -> None:
+        self._expect(body, storage.SuccessResponse, session_id, partition_id)
 
     def _expect(self, body: memoryview, cls: type[_M], session_id: int, partition_id: int) -> _M:
         message = STORAGE.decode(body, self.version)
@@ -392,7 +372,7 @@ class StorageConnection(_Connection):
             self.version, session_id, seq_num, partition_id, len(records), wire_records, offline=offline
         )
         await self._requester.call(
-            seq_num, parts, lambda body: self._expect(body, storage.SuccessResponse, session_id, partition_id)
+            seq_num, parts, lambda body: self._expect_success(body, session_id, partition_id)
         )
 
 

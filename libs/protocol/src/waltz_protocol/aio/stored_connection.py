@@ -2,15 +2,14 @@
 version 1 of the storage protocol (docs/protocol.md, version 1)."""
 
 import asyncio
-from functools import partial
 
-from waltz_protocol.aio.storage_connection import AppendCallback, StorageConnection
+from waltz_protocol.aio.append_requests import AppendCallback
+from waltz_protocol.aio.storage_connection import StorageConnection
 from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.frames.storage import (
     STORED_RANGE_RESPONSE_TYPE,
     parse_stored_range,
     stored_append_parts,
-    success_body,
 )
 from waltz_protocol.messages import storage
 from waltz_protocol.types import RecordHeader, SessionInfo
@@ -91,5 +90,4 @@ class StoredConnection(StorageConnection):
         parts = stored_append_parts(
             self.version, session_id, seq_num, partition_id, committed, first, count, records
         )
-        success = success_body(session_id, seq_num, partition_id)
-        self._requester.submit(seq_num, parts, partial(self._append_answered, success, callback))
+        self._requester.submit(seq_num, parts, callback, session_id, partition_id)

@@ -24,6 +24,9 @@ ADMIN_SEQ_NUM_OFFSET = 1
 
 _PREFIX = struct.Struct(">bqqi")
 _PREFIX_BYTES = _PREFIX.size
+unpack_prefix = _PREFIX.unpack
+"""`unpack_prefix(body)` -> (type, session id, sequence number, partition id) of a body that has nothing else;
+`struct.error` for any other."""
 _FRAME_PREFIX = struct.Struct(">bhibqqi")
 _FRAME_PREFIX_COUNT = struct.Struct(">bhibqqii")
 _APPEND_HEAD = struct.Struct(">bqqii")
@@ -164,11 +167,6 @@ def admin_record_list_parts(
     """The frame of a record list reply of the admin port, around wire records."""
     head = _ADMIN_LIST_HEAD.pack(admin.RecordListResponse.TYPE, seq_num, partition_id, count)
     return frame_header(Magic.ADMIN, version, len(head) + len(wire_records)), head, wire_records
-
-
-def success_body(session_id: int, seq_num: int, partition_id: int) -> bytes:
-    """The body of the reply that says that this request was carried out."""
-    return _PREFIX.pack(SUCCESS_TYPE, session_id, seq_num, partition_id)
 
 
 def parse_record_list(body: memoryview) -> tuple[int, memoryview]:
