@@ -154,7 +154,8 @@ class AppendQueue:
             return
         self.schedule()
         self._arrivals += 1
-        item = QueuedAppend(mount, append, self._turn_time, self._arrivals, repeated and Again(repeated))
+        again = repeated and Again(repeated)
+        item = QueuedAppend(mount, append, self._turn_time, self._arrivals, size, again)
         self._queue.append(item)
         if not self._open:
             self._waits.begin()
@@ -251,7 +252,8 @@ class AppendQueue:
                 ready.popleft()
                 if not head.lost or self._many_locks_next() or not self._lock_turns.keep(waiter, head.mount):
                     lines.leave(waiter)
-            batch_bytes += self._take_off(head)
+            self._take_off(head)
+            batch_bytes += head.size_bytes
         else:
             more = bool(queue or ready)
         if batch:
@@ -262,11 +264,9 @@ class AppendQueue:
             self._get_in_line()
         return done
 
-    def _take_off(self, item: QueuedAppend) -> int:
-        size = size_of(item.append)
+    def _take_off(self, item: QueuedAppend) -> None:
         self.queued -= 1
-        self._queued_bytes -= size
-        return size
+        self._queued_bytes -= item.size_bytes
 
     def _comes_up(self, marker: Marker, waiter: Waiter[QueuedAppend | Marker] | None) -> bool:
         """Whether nothing of the marker's client is before it; else it joins the line."""
@@ -381,7 +381,7 @@ class AppendQueue:
             # The session went between the check and the call: everything goes back in order.
             self._queue_again(map(self._put_back, map(item_of, batch)))
             return False
-        self._in_flight += self._metrics.stages.handed_over(map(item_of, batch), now)
+        self._in_flight += self._metrics.stages.handed_over(batch, now)
         self.handed += len(batch)
         return True
 
@@ -396,7 +396,7 @@ class AppendQueue:
         self._unmark(item)
         item.check = None
         self.queued += 1
-        self._queued_bytes += size_of(item.append)
+        self._queued_bytes += item.size_bytes
         return item
 
     def _unmark(self, item: QueuedAppend) -> None:
@@ -438,10 +438,9 @@ class AppendQueue:
 
     def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
         """Slots of write and append locks rise to the id, marks go. `now`: when the majority was known."""
-        locks, first = self.locks, item_of(entries[0])
-        arrived_at, handed_at, same = first.arrived_at, first.handed_at, 0
-        for entry in entries:
-            item = item_of(entry)
+        locks, items = self.locks, list(map(item_of, entries))
+        arrived_at, handed_at, same = items[0].arrived_at, items[0].handed_at, 0
+        for item, entry in zip(items, entries, strict=True):
             item.resolved = True
             if item.marked and locks is not None:
                 slots: Iterable[int]
@@ -459,7 +458,7 @@ class AppendQueue:
                 arrived_at, handed_at, same = item.arrived_at, item.handed_at, 0
             same += 1
         self._metrics.stored(now, arrived_at, handed_at, same)
-        self._outcomes.committed(entries, now)
+        self._outcomes.committed(entries, items, now)
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

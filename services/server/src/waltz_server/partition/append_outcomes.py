@@ -110,14 +110,15 @@ class AppendOutcomes:
         if self.index is not None:
             self.index[identity_of(item.append.req_id)] = item
 
-    def committed(self, entries: Sequence[AppendEntry], now: float) -> None:
-        """Durable on a quorum. Of version 5 those that follow each other are answered together."""
+    def committed(self, entries: Sequence[AppendEntry], items: Sequence[QueuedAppend], now: float) -> None:
+        """Durable on a quorum: entries, and what they were made of. Of version 5 those that follow each other
+        are answered together."""
         if self.index is not None:
             self._ended(entries, now, self.index)
         run: Answers | None = None
         first, first_txid, count, expected = b"", -1, 0, -1
-        for entry in entries:
-            answers = item_of(entry).mount.client.answers
+        for entry, item in zip(entries, items, strict=True):
+            answers = item.mount.client.answers
             if answers is None:
                 continue
             number = int.from_bytes(entry.req_id)  # one more for the next sequence number

@@ -14,7 +14,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_server.partition.queued_append import QueuedAppend
+from waltz_server.partition.queued_append import QueuedAppend, item_of
+from waltz_server.store.api import AppendEntry
 
 
 class AppendStages:
@@ -35,9 +36,10 @@ class AppendStages:
         self.commit = registry.timer(prefix + "commit")
         self.feed = registry.timer(prefix + "feed")
 
-    def handed_over(self, taken: Iterable[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
-        """The store has taken them, at least one; each remembers when. Returns them."""
-        items = list(taken)
+    def handed_over(self, taken: Iterable[AppendEntry], now: float) -> Sequence[QueuedAppend]:
+        """The store has taken these entries, at least one. What they were made of remembers when; returns
+        that."""
+        items = list(map(item_of, taken))
         arrived_at, same = items[0].arrived_at, 0
         for item in items:
             item.handed_at = now

@@ -59,8 +59,8 @@ class PartitionMetrics:
 
     def arrived(self, size_bytes: int) -> None:
         """An append, in the queue now."""
-        self.received.mark()
-        self.received_bytes.mark(size_bytes)
+        self.received.count += 1
+        self.received_bytes.count += size_bytes
 
     @property
     def causes(self) -> tuple[Meter, Meter, Meter]:
@@ -69,7 +69,7 @@ class PartitionMetrics:
 
     def stored(self, now: float, arrived_at: float, handed_at: float, count: int) -> None:
         """A majority has `count` appends that arrived, and were handed to the store, at these times."""
-        self.committed.mark(count)
+        self.committed.count += count
         self.response_latency.update_many(now - arrived_at, count)
         self.stages.storage.update_many(now - handed_at, count)
 

@@ -65,6 +65,8 @@ class QueuedAppend:
     arrived_at: float
     number: int
     """Its place among all that has arrived."""
+    size_bytes: int
+    """Of memory, about."""
     again: Again | None = None
     """Of one that was sent before, or sent again while it is pending: most are neither."""
     check: LockCheck | None = None

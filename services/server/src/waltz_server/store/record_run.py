@@ -39,7 +39,8 @@ class RecordRun:
     @classmethod
     def of_records(cls, first: int, records: list[bytes]) -> RecordRun:
         """Of stored records, one by one."""
-        run = cls(first, len(records), sum(map(len, records)), None, ())
+        joined = b"".join(records)
+        run = cls(first, len(records), len(joined), joined, ())
         run._records = records
         return run
 

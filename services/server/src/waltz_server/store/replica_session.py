@@ -113,13 +113,12 @@ class ReplicaSession:
         """Send kept frames while there is room."""
         queue = session.queue
         while self.has_room and self.next_seq < queue.end_seq:
-            self.send(session, queue.get(self.next_seq))
+            self.send_frame(session, queue.get(self.next_seq))
 
-    def send(self, session: SessionOfReplica, frame: Frame) -> None:
+    def send_frame(self, session: SessionOfReplica, frame: Frame) -> None:
         """Send the frame that is this replica's next."""
         self.next_seq = frame.seq + 1
-        session.votes.sent(self.name, frame.first, frame.last)
-        self._submit_counted(session, frame.records, frame.size_bytes)
+        self._send(session, frame.records, frame.size_bytes)
 
     def submit(
         self,
@@ -204,9 +203,8 @@ class ReplicaSession:
             if not session.votes.has_voice(self.name):
                 self._copies.give_back(run.size_bytes)
                 return  # it ended meanwhile
-            session.votes.sent(self.name, first, run.last)
             unanswered = self._loop.create_future()
-            self._submit_counted(session, run, run.size_bytes, unanswered)
+            self._send(session, run, run.size_bytes, unanswered)
             first = run.last + 1
         if self.live:
             session.pump()
@@ -222,17 +220,20 @@ class ReplicaSession:
             return first - 1
         return last if frame is None else min(last, frame.last)
 
-    def _submit_counted(
+    def _send(
         self,
         session: SessionOfReplica,
         run: RecordRun,
         size_bytes: int,
         done: asyncio.Future[None] | None = None,
     ) -> None:
+        """Send the records that come next, and count them."""
+        votes, first = session.votes, run.first
+        votes.sent(self.name, first, first + run.count - 1)
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        answered = partial(self._answered, session, run.first, size_bytes, self._loop.time(), done)
-        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)
+        answered = partial(self._answered, session, first, size_bytes, self._loop.time(), done)
+        submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)
 
     def _answered(
         self,
@@ -254,17 +255,19 @@ class ReplicaSession:
         if error is not None:
             session.fail_replica(self.name, f"append: {error}")
             return
-        self._adapt(self._loop.time() - sent_at)
+        seconds = self._loop.time() - sent_at
+        self.latency_seconds += 0.125 * (seconds - self.latency_seconds)
+        if seconds > self._slow_seconds or self._window < self._max_frames:
+            self._adapt(seconds)
         session.stored(self, first)
         if not self.live and not self.in_flight:
             self._changed.notify()
 
     def _adapt(self, seconds: float) -> None:
         """Keep the time a frame waits in the node's queue far below the request time limit."""
-        self.latency_seconds += 0.125 * (seconds - self.latency_seconds)
         if seconds > self._slow_seconds:
             self._window = max(1.0, self._window / 2)
-        elif self._window < self._max_frames:
+        else:
             self._window = min(float(self._max_frames), self._window + 1.0)
 
 

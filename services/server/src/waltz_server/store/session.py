@@ -122,7 +122,7 @@ class StoreSession:
                 if replica.next_seq == end_seq and replica.has_room:
                     if frame is None:
                         frame = queue.build()
-                    replica.send(self, frame)
+                    replica.send_frame(self, frame)
             if frame is None:
                 return
         if queue.base_seq < self._committed_seq:

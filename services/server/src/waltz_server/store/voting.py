@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 
 from waltz_server.store.api import StoreError
 
@@ -31,6 +32,9 @@ class _Voter:
         self.ended = False
         self.outstanding: deque[tuple[int, int]] = deque()
         self.answered: set[int] = set()
+
+
+_durable = attrgetter("durable")
 
 
 class Votes:
@@ -81,7 +85,7 @@ class Votes:
         while voter.answered and outstanding and outstanding[0][0] in voter.answered:
             voter.answered.discard(outstanding[0][0])
             voter.durable = outstanding.popleft()[1]
-        return voter.listed and self._count()
+        return voter.listed and voter.durable > self.committed and self._count()
 
     def end(self, replica: str) -> None:
         """The replica failed: what it stored so far stays, nothing it says later counts."""
@@ -107,11 +111,10 @@ class Votes:
         return sum(not voter.ended for voter in self._listed)
 
     def _count(self) -> bool:
-        if len(self._listed) < self._quorum:
+        listed, quorum = self._listed, self._quorum
+        if len(listed) < quorum:
             return False
-        prefixes = [voter.durable for voter in self._listed]
-        prefixes.sort(reverse=True)
-        mark = prefixes[self._quorum - 1]
+        mark = sorted(listed, key=_durable)[-quorum].durable
         if mark <= self.committed:
             return False
         self.committed = mark
