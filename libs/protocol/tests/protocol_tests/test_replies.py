@@ -1,12 +1,14 @@
 """The packed answers are the bytes of the protocol's catalogue, and those of the general codec, in every
 version."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frames import data, replies
 from waltz_protocol.frames.blocks import stored_of_entry
-from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
+from waltz_protocol.frames.feed import frames_of_entries, frames_of_records
 from waltz_protocol.messages.client import (
     FeedData,
     FeedSuspended,
@@ -51,8 +53,9 @@ def test_catalogue_hex() -> None:
     assert data.data_failure(4, RAW, 100, "partition not ready") == bytes.fromhex(
         f"4C 0004 00000031 07 {RH} 0000000000000064 00 00000013 706172746974696F6E206E6F74207265616479"
     )
-    assert frame_of_entry(RAW, 100, TAIL) == bytes.fromhex(
-        f"4C 0004 0000001D 04 {RH} 0000000000000064 00000010"
+    entries = [SimpleNamespace(req_id=RAW, transaction_id=100 + n, tail=TAIL) for n in range(2)]
+    assert frames_of_entries(entries) == bytes.fromhex(
+        f"4C 0004 0000001D 04 {RH} 0000000000000064 00000010 4C 0004 0000001D 04 {RH} 0000000000000065 00000010"
     )
 
 

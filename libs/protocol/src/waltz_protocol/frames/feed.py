@@ -7,6 +7,7 @@ client that follows the log; peers with an older version get the same frames wit
 
 import struct
 from collections.abc import Iterable
+from typing import Protocol
 
 from waltz_protocol.errors import EncodeError
 from waltz_protocol.frame import Magic
@@ -37,9 +38,20 @@ def pack_feed_frame(req_id: bytes, transaction_id: int, header: int, version: in
         raise EncodeError(f"feed data cannot be encoded: {e}") from None
 
 
-def frame_of_entry(req_id: bytes, transaction_id: int, tail: bytes) -> bytes:
-    """The version 4 frame of an entry just committed (`tail` starts with the i32 header)."""
-    return b"".join((_HEAD, req_id, transaction_id.to_bytes(8, "big"), tail[:4]))
+class Entry(Protocol):
+    """An append that has an id; `tail` starts with the i32 header."""
+
+    req_id: bytes
+    transaction_id: int
+    tail: bytes
+
+
+def frames_of_entries(entries: Iterable[Entry]) -> bytes:
+    """Version 4 frames of entries just committed."""
+    pieces: list[bytes] = []
+    for entry in entries:
+        pieces += (_HEAD, entry.req_id, entry.transaction_id.to_bytes(8, "big"), entry.tail[:4])
+    return b"".join(pieces)
 
 
 def client_of_frame(frame: bytes | memoryview) -> int:

@@ -50,11 +50,6 @@ class AppendStages:
         self.queue.update_many(now - arrived_at, same)
         return items
 
-    def committed(self, began: float, now: float, count: int) -> float:
-        """The mark has risen over `count` appends whose majority was known at `began`; returns `now`."""
-        self.commit.update_many(now - began, count)
-        return now
-
     def fed_later(self, loop: asyncio.AbstractEventLoop, risen: float, count: int) -> None:
         """What was written to followers in this turn leaves at its end: behind the connections' writes."""
         loop.call_soon(self._fed, loop, risen, count)

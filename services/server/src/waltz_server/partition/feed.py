@@ -126,10 +126,9 @@ class Feeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes) -> bool:
-        """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip; whether there is one."""
-        count = len(frames) // FRAME_BYTES
+    def publish(self, first: int, count: int, frames: bytes) -> bool:
+        """Committed just now, up to the mark: `count` version 4 frames from `first` on. Cached, and written to
+        every feed at the tip; whether there is one."""
         self._cache.put(first, frames)
         if not self._tip:
             return False
@@ -225,8 +224,8 @@ class Feeds:
         client = feed.client
         last = min(count, feed.credit)
         if last > sent:
-            self._metrics.fed.mark(last - sent)
-            whole = sent == 0 and last * FRAME_BYTES == len(frames)
+            self._metrics.fed.count += last - sent
+            whole = sent == 0 and last == count
             client.send(frames if whole else frames[sent * FRAME_BYTES : last * FRAME_BYTES])
         feed.position += last
         feed.credit -= last

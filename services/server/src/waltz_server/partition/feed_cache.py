@@ -26,26 +26,22 @@ Frames = bytes | memoryview
 
 
 class _Block:
-    __slots__ = ("first", "frames")
+    __slots__ = ("counted_bytes", "end", "first", "frames")
 
-    def __init__(self, first: int, frames: Frames) -> None:
+    def __init__(self, first: int, end: int, frames: Frames) -> None:
         self.first = first
+        self.end = end
         self.frames: bytes | bytearray = bytearray(frames)
+        self.counted_bytes = 0
+        """Of the budget."""
 
-    @property
-    def end(self) -> int:
-        return self.first + len(self.frames) // FRAME_BYTES
-
-    def extend(self, frames: Frames) -> None:
+    def extend(self, end: int, frames: Frames) -> None:
         self.frames += frames  # never reached for a full block: nothing lies beyond its end
+        self.end = end
 
     def prepend(self, first: int, frames: Frames) -> None:
         self.frames = bytearray(frames) + self.frames
         self.first = first
-
-    def seal(self) -> None:
-        if len(self.frames) == _BLOCK_BYTES and not isinstance(self.frames, bytes):
-            self.frames = bytes(self.frames)
 
 
 class FeedCache:
@@ -66,23 +62,22 @@ class FeedCache:
             self._blocks.move_to_end(key)
         return block
 
-    def store(self, key: tuple[int, int], block: _Block, size_before: int) -> None:
-        """Account for a block that was made or has grown since `get`; evict others until the budget holds."""
-        block.seal()
-        size = len(block.frames) + _BLOCK_OVERHEAD_BYTES
-        self.used_bytes += size - size_before
+    def store(self, key: tuple[int, int], block: _Block) -> None:
+        """Account for a block that was made, perhaps in the place of another one, or has grown since `get`;
+        evict others until the budget holds."""
+        size = len(block.frames)
+        if size == _BLOCK_BYTES and not isinstance(block.frames, bytes):
+            block.frames = bytes(block.frames)
+        size += _BLOCK_OVERHEAD_BYTES
+        self.used_bytes += size - block.counted_bytes
+        block.counted_bytes = size
         self._blocks[key] = block
         while self.used_bytes > self.capacity_bytes and len(self._blocks) > 1:
-            _, evicted = self._blocks.popitem(last=False)
-            self.used_bytes -= len(evicted.frames) + _BLOCK_OVERHEAD_BYTES
-
-    @staticmethod
-    def size_of(block: _Block | None) -> int:
-        return 0 if block is None else len(block.frames) + _BLOCK_OVERHEAD_BYTES
+            self.used_bytes -= self._blocks.popitem(last=False)[1].counted_bytes
 
     def drop(self, partition_id: int) -> None:
         for key in [key for key in self._blocks if key[0] == partition_id]:
-            self.used_bytes -= self.size_of(self._blocks.pop(key))
+            self.used_bytes -= self._blocks.pop(key).counted_bytes
 
 
 class PartitionFeedCache:
@@ -109,18 +104,21 @@ class PartitionFeedCache:
     def _put_run(self, number: int, first: int, end: int, frames: Frames) -> None:
         key = (self._partition_id, number)
         block = self._cache.get(key)
-        before = self._cache.size_of(block)
-        block_end = -1 if block is None else block.end
-        if block is None or first > block_end:
-            block = _Block(first, frames)
+        if block is None:
+            block = _Block(first, end, frames)
+        elif first > block.end:
+            younger = _Block(first, end, frames)
+            younger.counted_bytes = block.counted_bytes
+            block = younger
         elif end < block.first:
             return
         else:
+            block_end = block.end
             if first < block.first:
                 block.prepend(first, frames[: (block.first - first) * FRAME_BYTES])
             if end > block_end:
-                block.extend(frames[(block_end - first) * FRAME_BYTES :])
-        self._cache.store(key, block, before)
+                block.extend(end, frames[(block_end - first) * FRAME_BYTES :])
+        self._cache.store(key, block)
 
     def slice(self, first: int, max_count: int) -> Frames | None:
         """Frames from `first` on: at least one, at most `max_count`, up to the end of the block; None if

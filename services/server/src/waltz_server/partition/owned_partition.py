@@ -24,7 +24,7 @@ import structlog
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
 from waltz_protocol.frames.append_batch import Repeated, Verdict
-from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
+from waltz_protocol.frames.feed import client_of_frame, frames_of_entries
 from waltz_protocol.frames.replies import (
     feed_suspended,
     flush_response,
@@ -469,16 +469,13 @@ class Partition:
             self._fail(f"transaction {first} was committed after {mark.txid}")
             return
         self._appends.committed(entries, began)
-        put = self._transactions.put_committed
-        frames = []
-        for entry in entries:
-            frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
-            put(entry)
+        self._transactions.put_committed(entries)
         mark.rise_to(entries[-1].transaction_id)
-        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        followed = self._feeds.publish(first, b"".join(frames))
+        stages, risen, count = self._metrics.stages, self._loop.time(), len(entries)
+        stages.commit.update_many(risen - began, count)
+        followed = self._feeds.publish(first, count, frames_of_entries(entries))
         if self._block_feeds.publish(first, entries) or followed:
-            self._metrics.stages.fed_later(self._loop, risen, len(entries))
+            stages.fed_later(self._loop, risen, count)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         if not self._closed:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
 from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry
@@ -168,7 +169,7 @@ class PartitionTransactionCache:
             records = records[: max(life.firsts[number] - first, 0)]
         if len(records) >= LEAST_RUN:
             run = _Run(records)
-            if self._cache.keeps(run.size_bytes):
+            if run.size_bytes <= self._cache.largest_bytes:
                 life.firsts.insert(number, first)
                 life.runs.insert(number, run)
                 self._cache.account(life, first, run.size_bytes, is_run=True)
@@ -176,12 +177,14 @@ class PartitionTransactionCache:
         for transaction_id, record in enumerate(records, first):
             self.put(transaction_id, record)
 
-    def put_committed(self, entry: AppendEntry) -> None:
-        """The same of a transaction just committed."""
-        if entry.transaction_id not in self.entries:
-            size = _BEFORE_TAIL_BYTES + len(entry.tail) + SEAL_BYTES
-            kept = entry.stored or (entry.req_id, entry.tail)
-            self._cache.insert(self._life, entry.transaction_id, kept, size)
+    def put_committed(self, entries: Iterable[AppendEntry]) -> None:
+        """The same of transactions just committed."""
+        known = self.entries
+        for entry in entries:
+            if entry.transaction_id not in known:
+                size = _BEFORE_TAIL_BYTES + len(entry.tail) + SEAL_BYTES
+                kept = entry.stored or (entry.req_id, entry.tail)
+                self._cache.insert(self._life, entry.transaction_id, kept, size)
 
     def drop(self) -> None:
         """Forget everything of this partition (it left this server)."""
@@ -195,7 +198,8 @@ class TransactionCache:
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_bytes = capacity_bytes
         self.used_bytes = 0
-        self._largest_bytes = capacity_bytes // 4
+        self.largest_bytes = capacity_bytes // 4 - ENTRY_OVERHEAD_BYTES
+        """More are not kept as one."""
         self._order: deque[tuple[_Life, int, int, bool]] = deque()
         """Entries and runs, the oldest first: whose, the (first) transaction, bytes, whether it is a run."""
         self._dead = 0
@@ -204,13 +208,9 @@ class TransactionCache:
         """A new, empty part."""
         return PartitionTransactionCache(self)
 
-    def keeps(self, size: int) -> bool:
-        """Whether so many bytes are kept as one, bookkeeping included."""
-        return size + ENTRY_OVERHEAD_BYTES <= self._largest_bytes
-
     def insert(self, life: _Life, transaction_id: int, record: Kept, size: int) -> None:
         """Put one entry of `size` bytes, unless they are too many."""
-        if self.keeps(size):
+        if size <= self.largest_bytes:
             life.entries[transaction_id] = record
             self.account(life, transaction_id, size)
 

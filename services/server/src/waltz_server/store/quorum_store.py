@@ -75,7 +75,8 @@ class QuorumPartitionStore:
         self._generation = generation
         self._listener = listener
         self._replica_names = tuple(sorted(set(replicas)))
-        self._state = StoreState.RECOVERING
+        self.state = StoreState.RECOVERING
+        """Written by `report` only; like `writable` an attribute, because each append asks for it."""
         self._reason = "not started"
         self._session_id = -1
         self._mark = CommittedMark()
@@ -87,15 +88,12 @@ class QuorumPartitionStore:
         self._closed = False
         self._pending_count = 0
         self._pending_bytes = 0
+        self.writable = True
         self._was_full = False
         self._told_lost = True
         self.before_fence: Callable[[], Awaitable[None]] | None = None
 
     # ---- what is asked
-
-    @property
-    def state(self) -> StoreState:
-        return self._state
 
     @property
     def state_reason(self) -> str:
@@ -104,8 +102,8 @@ class QuorumPartitionStore:
     @property
     def problem(self) -> str:
         run = self._run
-        if self._state is not StoreState.OPEN or run is None:
-            return f"{self._state.value}: {self._reason}"
+        if self.state is not StoreState.OPEN or run is None:
+            return f"{self.state.value}: {self._reason}"
         problem = run.problem
         return f"{StoreState.NO_QUORUM.value}: {problem}" if problem else ""
 
@@ -138,10 +136,6 @@ class QuorumPartitionStore:
     @property
     def pending_bytes(self) -> int:
         return self._pending_bytes
-
-    @property
-    def writable(self) -> bool:
-        return self._pending_bytes < self._settings.max_in_flight_bytes
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
@@ -208,8 +202,8 @@ class QuorumPartitionStore:
             return
         self._pending_count += len(entries)
         self._pending_bytes += session.append(entries)
-        if not self.writable:
-            self._was_full = True
+        if self._pending_bytes >= self._settings.max_in_flight_bytes:
+            self.writable, self._was_full = False, True
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
         """Committed records in the stored form; see the seam. Waits for a session if there is none, within
@@ -244,8 +238,8 @@ class QuorumPartitionStore:
 
     def _open_session(self) -> StoreSession:
         session = None if self._run is None else self._run.open_session
-        if session is None or self._state is not _OPEN:
-            raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
+        if session is None or self.state is not _OPEN:
+            raise StoreNotOpenError(f"partition {self.partition_id} is {self.state.value}: {self._reason}")
         return session
 
     # ---- the owner task
@@ -303,7 +297,7 @@ class QuorumPartitionStore:
                 self._lost_young += 1
                 return backoff.next_seconds() if self._lost_young > 1 else 0.0
             self.report(
-                self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, outcome.reason
+                self.state if self.state is not StoreState.OPEN else StoreState.RECOVERING, outcome.reason
             )
         except OpeningInterruptedError:
             return 0.0
@@ -325,11 +319,11 @@ class QuorumPartitionStore:
 
     def report(self, state: StoreState, reason: str) -> None:
         """Change the state. Only news are logged, but that it is open: the partition says that."""
-        if (state, reason) != (self._state, self._reason):
+        if (state, reason) != (self.state, self._reason):
             level = logging.INFO if state in (StoreState.RECOVERING, StoreState.CLOSED) else logging.WARNING
-            if state is not self._state and state is not StoreState.OPEN:
+            if state is not self.state and state is not StoreState.OPEN:
                 self._log(level, "store state changed", state=state.value, reason=reason)
-            self._state, self._reason = state, reason
+            self.state, self._reason = state, reason
 
     def session_opened(self, resolved: int) -> None:
         """Recovery is complete, leftovers are settled: appends flow."""
@@ -372,7 +366,7 @@ class QuorumPartitionStore:
         """The session is over; `left` waits for the next one's log."""
         self._leftovers += left
         self._run = None
-        if self._state is StoreState.OPEN:
+        if self.state is StoreState.OPEN:
             self.report(StoreState.RECOVERING, reason)
         self._tell_lost(reason)
 
@@ -387,6 +381,7 @@ class QuorumPartitionStore:
     def _take_off(self, count: int, size_bytes: int) -> None:
         self._pending_count -= count
         self._pending_bytes -= size_bytes
+        self.writable = self._pending_bytes < self._settings.max_in_flight_bytes
 
     def _tell_writable(self) -> None:
         if self._was_full and self.writable:
