@@ -52,6 +52,7 @@ from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
 from waltz_server.directory import DirectoryDesk
 from waltz_server.metric_meanings import BUILD, MEANINGS
+from waltz_server.partition.append_stages import AppendStages
 from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP, cpu_rates
@@ -110,6 +111,7 @@ class WaltzServer:
         )
         self._partition_settings = settings.partition_settings()
         self._turns = Turns()
+        self._stages = AppendStages(self.metrics, GROUP)
         self._registry: PartitionRegistry | None = None
         self._registration: ServerRegistration | None = None
         self._others: set[Endpoint] = set()
@@ -272,6 +274,7 @@ class WaltzServer:
             caches=self._caches,
             metrics=self.metrics,
             turns=self._turns,
+            stages=self._stages,
         )
 
     def _replicas_changed(self) -> None:

@@ -90,21 +90,25 @@ class PartitionFeedCache:
     def put(self, first: int, frames: bytes) -> None:
         """Add consecutive version 4 frames of committed transactions `first`, `first` + 1, ..."""
         end = first + len(frames) // FRAME_BYTES
+        number = first // BLOCK_FRAMES
+        if end <= (number + 1) * BLOCK_FRAMES:
+            if end > first:
+                self._put_run(number, first, end, frames)
+            return
         position = first
         while position < end:
             number = position // BLOCK_FRAMES
             stop = min(end, (number + 1) * BLOCK_FRAMES)
-            run: Frames = frames
-            if stop - position < end - first:
-                offset = (position - first) * FRAME_BYTES
-                run = memoryview(frames)[offset : (stop - first) * FRAME_BYTES]
+            run = memoryview(frames)[(position - first) * FRAME_BYTES : (stop - first) * FRAME_BYTES]
             self._put_run(number, position, stop, run)
             position = stop
 
     def _put_run(self, number: int, first: int, end: int, frames: Frames) -> None:
         key = (self._partition_id, number)
         block = self._cache.get(key)
-        if block is None:
+        if block is not None and first == block.end:
+            block.extend(end, frames)
+        elif block is None:
             block = _Block(first, end, frames)
         elif first > block.end:
             younger = _Block(first, end, frames)

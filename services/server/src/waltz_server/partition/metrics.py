@@ -25,7 +25,10 @@ class PartitionMetrics:
     back unless `remove` was called in between.
     """
 
-    def __init__(self, registry: MetricsRegistry, partition_id: int) -> None:
+    def __init__(
+        self, registry: MetricsRegistry, partition_id: int, stages: AppendStages | None = None
+    ) -> None:
+        """`stages`: the server's, which its partitions share."""
         self._registry = registry
         self._prefix = f"{GROUP}.partition-{partition_id}."
         self.received = registry.meter(self._prefix + "transaction")
@@ -34,7 +37,7 @@ class PartitionMetrics:
         self.rejected = registry.meter(self._prefix + "rejected-append")
         self.fed = registry.meter(self._prefix + "fed-transaction")
         self.response_latency = registry.timer(self._prefix + "response-latency")
-        self.stages = AppendStages(registry, GROUP)
+        self.stages = stages if stages is not None else AppendStages(registry, GROUP)
         self.append_dropped_full = registry.counter(self._prefix + "append-dropped-queue-full")
         self.append_dropped_fenced = registry.counter(self._prefix + "append-dropped-fenced")
         self.append_refused_view = registry.counter(self._prefix + "append-refused-view-ahead")
@@ -71,7 +74,7 @@ class PartitionMetrics:
         """A majority has `count` appends that arrived, and were handed to the store, at these times."""
         self.committed.count += count
         self.response_latency.update_many(now - arrived_at, count)
-        self.stages.storage.update_many(now - handed_at, count)
+        self.stages.storage.add(now - handed_at, count)
 
     def gauge(self, name: str, read: Callable[[], object]) -> None:
         """Publish a value under this partition's group."""

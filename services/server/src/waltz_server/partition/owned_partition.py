@@ -35,6 +35,7 @@ from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import Meter, MetricsRegistry, Timer
 from waltz_server.partition.append import AppendQueue
 from waltz_server.partition.append_outcomes import AppendOutcomes, refuse
+from waltz_server.partition.append_stages import AppendStages
 from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
@@ -97,15 +98,16 @@ class Partition:
         caches: SharedCaches,
         metrics: MetricsRegistry,
         turns: Turns | None = None,
+        stages: AppendStages | None = None,
     ) -> None:
-        """`turns`: the server's, which its partitions and connections share."""
+        """`turns` and `stages`: the server's, which its partitions, and its connections, share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
         self.fault: str | None = None
         self._mark = CommittedMark()
         self._loop = loop
         self._settings = settings
-        self._metrics = PartitionMetrics(metrics, partition_id)
+        self._metrics = PartitionMetrics(metrics, partition_id, stages)
         self._mounts = MountRegistry(partition_id)
         self._feed_cache = caches.feed.partition(partition_id)
         self._transactions = caches.transactions.partition()
@@ -471,11 +473,10 @@ class Partition:
         self._appends.committed(entries, began)
         self._transactions.put_committed(entries)
         mark.rise_to(entries[-1].transaction_id)
-        stages, risen, count = self._metrics.stages, self._loop.time(), len(entries)
-        stages.commit.update_many(risen - began, count)
-        followed = self._feeds.publish(first, count, frames_of_entries(entries))
-        if self._block_feeds.publish(first, entries) or followed:
-            stages.fed_later(self._loop, risen, count)
+        risen, count = self._loop.time(), len(entries)
+        fed = self._feeds.publish(first, count, frames_of_entries(entries))
+        fed |= self._block_feeds.publish(first, entries)
+        self._metrics.stages.committed(began, risen, count, fed=fed)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         if not self._closed:

@@ -17,7 +17,7 @@ from typing import Protocol
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import StoreSettings
 from waltz_server.store.copy_turns import CopyTurns
-from waltz_server.store.frames import Frame, FrameQueue
+from waltz_server.store.frames import FrameQueue
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.voting import Votes
@@ -113,12 +113,24 @@ class ReplicaSession:
         """Send kept frames while there is room."""
         queue = session.queue
         while self.has_room and self.next_seq < queue.end_seq:
-            self.send_frame(session, queue.get(self.next_seq))
+            frame = queue.get(self.next_seq)
+            self.next_seq += 1
+            self.send(session, frame.records, frame.size_bytes)
 
-    def send_frame(self, session: SessionOfReplica, frame: Frame) -> None:
-        """Send the frame that is this replica's next."""
-        self.next_seq = frame.seq + 1
-        self._send(session, frame.records, frame.size_bytes)
+    def send(
+        self,
+        session: SessionOfReplica,
+        run: RecordRun,
+        size_bytes: int,
+        done: asyncio.Future[None] | None = None,
+    ) -> None:
+        """Send the records that come next, and count them; the caller moves `next_seq` past a frame."""
+        votes, first = session.votes, run.first
+        votes.sent(self.name, first, first + run.count - 1)
+        self.in_flight += 1
+        self.in_flight_bytes += size_bytes
+        answered = partial(self._answered, session, first, size_bytes, self._loop.time(), done)
+        submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)
 
     def submit(
         self,
@@ -204,7 +216,7 @@ class ReplicaSession:
                 self._copies.give_back(run.size_bytes)
                 return  # it ended meanwhile
             unanswered = self._loop.create_future()
-            self._send(session, run, run.size_bytes, unanswered)
+            self.send(session, run, run.size_bytes, unanswered)
             first = run.last + 1
         if self.live:
             session.pump()
@@ -219,21 +231,6 @@ class ReplicaSession:
         if first == queue.end_txid or (frame is not None and frame.first == first):
             return first - 1
         return last if frame is None else min(last, frame.last)
-
-    def _send(
-        self,
-        session: SessionOfReplica,
-        run: RecordRun,
-        size_bytes: int,
-        done: asyncio.Future[None] | None = None,
-    ) -> None:
-        """Send the records that come next, and count them."""
-        votes, first = session.votes, run.first
-        votes.sent(self.name, first, first + run.count - 1)
-        self.in_flight += 1
-        self.in_flight_bytes += size_bytes
-        answered = partial(self._answered, session, first, size_bytes, self._loop.time(), done)
-        submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)
 
     def _answered(
         self,

@@ -122,7 +122,8 @@ class StoreSession:
                 if replica.next_seq == end_seq and replica.has_room:
                     if frame is None:
                         frame = queue.build()
-                    replica.send_frame(self, frame)
+                    replica.next_seq = frame.seq + 1
+                    replica.send(self, frame.records, frame.size_bytes)
             if frame is None:
                 return
         if queue.base_seq < self._committed_seq:
@@ -168,8 +169,9 @@ class StoreSession:
         committed = self.votes.committed
         entries: list[AppendEntry] = []
         size_bytes = 0
+        base_seq, frames = queue.base_seq, queue.frames
         while self._committed_seq < queue.end_seq:
-            frame = queue.get(self._committed_seq)
+            frame = frames[self._committed_seq - base_seq]
             if frame.last > committed:
                 break
             self._committed_seq += 1

@@ -411,7 +411,7 @@ class SessionRun:
         session = self.session
         if (
             session is not None
-            and session.committed - session.low_water_mark >= self._settings.checkpoint_interval
+            and session.votes.committed - session.low_water_mark >= self._settings.checkpoint_interval
         ):
             self.restart("checkpoint interval reached")
 

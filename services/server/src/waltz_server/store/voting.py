@@ -85,7 +85,9 @@ class Votes:
         while voter.answered and outstanding and outstanding[0][0] in voter.answered:
             voter.answered.discard(outstanding[0][0])
             voter.durable = outstanding.popleft()[1]
-        return voter.listed and voter.durable > self.committed and self._count()
+        if voter.durable <= self.committed:
+            return False  # a replica that comes last changes nothing
+        return voter.listed and self._count()
 
     def end(self, replica: str) -> None:
         """The replica failed: what it stored so far stays, nothing it says later counts."""
@@ -111,11 +113,11 @@ class Votes:
         return sum(not voter.ended for voter in self._listed)
 
     def _count(self) -> bool:
-        listed, quorum = self._listed, self._quorum
-        if len(listed) < quorum:
+        listed, committed, ahead = self._listed, self.committed, 0
+        for voter in listed:
+            if voter.durable > committed:
+                ahead += 1
+        if ahead < self._quorum:
             return False
-        mark = sorted(listed, key=_durable)[-quorum].durable
-        if mark <= self.committed:
-            return False
-        self.committed = mark
+        self.committed = sorted(listed, key=_durable)[-self._quorum].durable
         return True
