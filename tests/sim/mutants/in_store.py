@@ -248,7 +248,7 @@ STORE_MUTANTS = (
         edits=(
             Edit(
                 f"{_STORE}/replica_session.py",
-                "        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)\n",
+                "        submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)\n",
                 "        mark = run.last\n"
                 "        submit_run(self.link, session.session_id, session.partition_id, mark, run, answered)\n",
             ),
@@ -294,8 +294,13 @@ STORE_MUTANTS = (
         edits=(
             Edit(
                 f"{_STORE}/voting.py",
-                "        mark = prefixes[self._quorum - 1]\n",
-                "        mark = prefixes[0]\n",
+                "        if ahead < self._quorum:\n            return False\n",
+                "",
+            ),
+            Edit(
+                f"{_STORE}/voting.py",
+                "        self.committed = sorted(listed, key=_durable)[-self._quorum].durable\n",
+                "        self.committed = max(voter.durable for voter in listed)\n",
             ),
         ),
         expected=("acknowledged", "lost", "fork", "failed_committed", "client_ahead", "progress"),

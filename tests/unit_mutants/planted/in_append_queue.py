@@ -219,7 +219,7 @@ APPEND_BUGS = (
         "queued_bytes_never_fall",
         "D7",
         "append.py",
-        "        self.queued -= 1\n        self._queued_bytes -= size\n",
+        "        self.queued -= 1\n        self._queued_bytes -= item.size_bytes\n",
         "        self.queued -= 1\n",
         "The queue is full for good after so many bytes have passed through it.",
     ),

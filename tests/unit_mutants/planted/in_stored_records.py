@@ -120,7 +120,7 @@ STORED_RECORD_BUGS = (
         "mark_of_what_has_a_number_only",
         "D1",
         "replica_session.py",
-        "        submit_run(self.link, session.session_id, session.partition_id, session.committed, run, answered)\n",
+        "        submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)\n",
         "        mark = session.queue.next_txid\n"
         "        submit_run(self.link, session.session_id, session.partition_id, mark, run, answered)\n",
         "A node takes for committed what has been numbered only.",

@@ -51,7 +51,8 @@ class Requester:
         self._offset = seq_num_offset
         self._loop = asyncio.get_running_loop()
         self._channel: Channel | None = None
-        self._next = 0
+        self.next_seq_num = 0
+        """The number that the next request goes out with: 0, 1, 2, …"""
         self._pending: dict[int, Request] = {}
         self._late: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -61,12 +62,6 @@ class Requester:
     def pending(self) -> int:
         """Requests without an answer yet."""
         return len(self._pending)
-
-    def next_seq_num(self) -> int:
-        """A number for the next request: 0, 1, 2, …"""
-        seq_num = self._next
-        self._next = seq_num + 1
-        return seq_num
 
     def submit(
         self,
@@ -82,6 +77,7 @@ class Requester:
         On a closed connection the callback gets ChannelClosedError in the next loop turn, never inside this
         call.
         """
+        self.next_seq_num = seq_num + 1
         request = (self._loop.time() + self.request_timeout_seconds, callback, session_id, partition_id)
         channel = self._channel
         if channel is None or channel.closed:

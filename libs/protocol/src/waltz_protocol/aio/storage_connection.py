@@ -182,7 +182,7 @@ class StorageConnection(_Connection):
     ) -> None:
         """Send one append of `count` wire records. No task, no future; the callback runs on the loop, exactly
         once, never inside this call. An exception of the callback closes the connection."""
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         parts = storage_append_parts(self.version, session_id, seq_num, partition_id, count, wire_records)
         self._requester.submit(seq_num, parts, callback, session_id, partition_id)
 
@@ -213,7 +213,7 @@ class StorageConnection(_Connection):
     def _start(
         self, make: Callable[[int], Message], reply: type[_M], session_id: int, partition_id: int
     ) -> asyncio.Future[_M]:
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         parts = self._encode(make(seq_num))
         return self._requester.start(
             seq_num, parts, lambda body: self._expect(body, reply, session_id, partition_id)
@@ -358,7 +358,7 @@ class StorageConnection(_Connection):
             count, records = parse_record_list(body)
             return [bytes(view) for view in split_records(records, count)]
 
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         request = storage.RecordListRequest(session_id, seq_num, partition_id, first, max_count)
         return await self._requester.call(seq_num, self._encode(request), parse)
 
@@ -366,7 +366,7 @@ class StorageConnection(_Connection):
         self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False
     ) -> None:
         """Append consecutive records and wait until they are durable on the node."""
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         wire_records = b"".join([pack_record(r) for r in records])
         parts = storage_append_parts(
             self.version, session_id, seq_num, partition_id, len(records), wire_records, offline=offline
@@ -418,7 +418,7 @@ class StorageAdminConnection(_Connection):
         return message
 
     async def _call(self, make: Callable[[int], Message], reply: type[_M]) -> _M:
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         parts = self._encode(make(seq_num))
         return await self._requester.call(seq_num, parts, lambda body: self._expect(body, reply))
 

@@ -67,7 +67,7 @@ class StoredConnection(StorageConnection):
             found, count, records = parse_stored_range(body)
             return found, count, bytes(records)
 
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         flags = storage.UNRESOLVED if unresolved else 0
         request = storage.StoredRangeRequest(
             session_id, seq_num, partition_id, first, last, committed, max_bytes, flags
@@ -86,7 +86,7 @@ class StoredConnection(StorageConnection):
     ) -> None:
         """`submit_append` of stored records from `first` on; `committed` is the committed mark of the
         session. Only where the node takes `stored_records`."""
-        seq_num = self._requester.next_seq_num()
+        seq_num = self._requester.next_seq_num
         parts = stored_append_parts(
             self.version, session_id, seq_num, partition_id, committed, first, count, records
         )

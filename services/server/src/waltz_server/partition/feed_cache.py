@@ -35,10 +35,6 @@ class _Block:
         self.counted_bytes = 0
         """Of the budget."""
 
-    def extend(self, end: int, frames: Frames) -> None:
-        self.frames += frames  # never reached for a full block: nothing lies beyond its end
-        self.end = end
-
     def prepend(self, first: int, frames: Frames) -> None:
         self.frames = bytearray(frames) + self.frames
         self.first = first
@@ -106,9 +102,7 @@ class PartitionFeedCache:
     def _put_run(self, number: int, first: int, end: int, frames: Frames) -> None:
         key = (self._partition_id, number)
         block = self._cache.get(key)
-        if block is not None and first == block.end:
-            block.extend(end, frames)
-        elif block is None:
+        if block is None:
             block = _Block(first, end, frames)
         elif first > block.end:
             younger = _Block(first, end, frames)
@@ -117,11 +111,11 @@ class PartitionFeedCache:
         elif end < block.first:
             return
         else:
-            block_end = block.end
             if first < block.first:
                 block.prepend(first, frames[: (block.first - first) * FRAME_BYTES])
-            if end > block_end:
-                block.extend(end, frames[(block_end - first) * FRAME_BYTES :])
+            if end > block.end:  # so it is not full: nothing lies beyond the end of a full block
+                block.frames += frames[(block.end - first) * FRAME_BYTES :]
+                block.end = end
         self._cache.store(key, block)
 
     def slice(self, first: int, max_count: int) -> Frames | None:

@@ -112,7 +112,7 @@ class ReplicaSession:
     def fill(self, session: SessionOfReplica) -> None:
         """Send kept frames while there is room."""
         queue = session.queue
-        while self.has_room and self.next_seq < queue.end_seq:
+        while self.next_seq < queue.end_seq and self.has_room:
             frame = queue.get(self.next_seq)
             self.next_seq += 1
             self.send(session, frame.records, frame.size_bytes)

@@ -103,6 +103,8 @@ class SessionRun:
         since. The recovery may not end below `acknowledged`; `leftovers` are settled before the session
         opens. `ends`: the last records of replicas, as far as they are known before the fence."""
         self.session: StoreSession | None = None
+        self.open_session: StoreSession | None = None
+        """The session from when it opens until it ends."""
         self.changed = Signal()
         self._host = host
         self._context = context
@@ -133,12 +135,6 @@ class SessionRun:
         self._quorum_since: float | None = None
 
     # ---- what the store asks
-
-    @property
-    def open_session(self) -> StoreSession | None:
-        """The session from when it opens until it ends."""
-        session = self.session
-        return None if self._opened_at is None or session is None or session.ended else session
 
     @property
     def problem(self) -> str:
@@ -336,6 +332,7 @@ class SessionRun:
         self._opened_at = self._loop.time()
         if not self.session.has_quorum:
             raise SessionEnded("the quorum was lost before the session opened")
+        self.open_session = self.session
         self._host.session_opened(resolved)
 
     async def _settle(self, resolved: int) -> None:
@@ -457,5 +454,6 @@ class SessionRun:
         return None if earliest == float("inf") else max(0.0, earliest - now) + 0.001
 
     def _finish(self, reason: str) -> None:
+        self.open_session = None
         left: list[AppendEntry] = [] if self.session is None else self.session.end(reason)
         self._host.session_ended(left, reason)
