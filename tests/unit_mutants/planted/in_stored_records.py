@@ -26,6 +26,22 @@ STORED_RECORD_BUGS = (
         "",
         "What a node answers to another partition or session is taken for the range that was asked for.",
     ),
+    _protocol(
+        "success_of_another_session_taken_for_the_append",
+        "B1",
+        "aio/append_requests.py",
+        " or request[2] != session_id",
+        "",
+        "A success under the number of an append counts as a vote, whichever session it was of.",
+    ),
+    _protocol(
+        "refusal_taken_for_the_success_of_an_append",
+        "D2",
+        "aio/append_requests.py",
+        "                callback(refusal)\n",
+        "                callback(None)\n",
+        "An append that a node has refused counts as stored there.",
+    ),
     _service(
         "range_above_the_committed_mark_given",
         "D1",
@@ -115,6 +131,14 @@ STORED_RECORD_BUGS = (
         "    if found != first or not 0 < count <= last - first + 1:\n",
         "    if found != first or count < 0:\n",
         "A node that answers with records above the committed mark is believed.",
+    ),
+    _store(
+        "mark_of_the_replica_that_has_most",
+        "D1",
+        "voting.py",
+        "sorted(listed, key=_durable)[-self._quorum].durable",
+        "sorted(listed, key=_durable)[-1].durable",
+        "When a quorum is past the mark, it rises to what a single replica has.",
     ),
     _store(
         "mark_of_what_has_a_number_only",

@@ -1,5 +1,5 @@
-"""Requests to a storage node, the appends among them: whoever appends wants to know that it was carried out, or
-why not.
+"""Requests to a storage node, the appends among them: whoever appends wants to know that it was carried out,
+or why not.
 
 An append costs its connection an entry and no function: one look at a reply finds the append that it answers,
 and says that it is its success. Any other reply takes the way of all replies.

@@ -71,8 +71,8 @@ class Requester:
         session_id: int | None = None,
         partition_id: int = -1,
     ) -> None:
-        """Send a whole frame, given in parts, and call back with its reply: a `ReplyCallback`, unless it is an
-        append (`append_requests`).
+        """Send a whole frame, given in parts, and call back with its reply: a `ReplyCallback`, unless it is
+        an append (`append_requests`).
 
         On a closed connection the callback gets ChannelClosedError in the next loop turn, never inside this
         call.

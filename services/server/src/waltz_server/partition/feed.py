@@ -127,8 +127,8 @@ class Feeds:
     # -- commits -------------------------------------------------------------------------------------------
 
     def publish(self, first: int, count: int, frames: bytes) -> bool:
-        """Committed just now, up to the mark: `count` version 4 frames from `first` on. Cached, and written to
-        every feed at the tip; whether there is one."""
+        """Committed just now, up to the mark: `count` version 4 frames from `first` on. Cached, and written
+        to every feed at the tip; whether there is one."""
         self._cache.put(first, frames)
         if not self._tip:
             return False
