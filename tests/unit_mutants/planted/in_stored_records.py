@@ -31,7 +31,7 @@ STORED_RECORD_BUGS = (
         "B1",
         "aio/append_requests.py",
         " or request[2] != session_id",
-        "",
+        " or request[2] is None",
         "A success under the number of an append counts as a vote, whichever session it was of.",
     ),
     _protocol(
