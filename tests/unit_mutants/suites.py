@@ -338,7 +338,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
     "waltz_cluster/replica_rules.py": ("libs/cluster/tests/cluster_tests/test_replica_rules.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
-    "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
+    "waltz_admin/safety.py": (
+        f"{_ADMIN}/test_safety.py",
+        f"{_ADMIN}/test_safety_corners.py",
+        f"{_ADMIN}/test_replace.py",
+    ),
     "waltz_admin/restored_metadata.py": (
         f"{_ADMIN}/test_accept_restored.py",
         f"{_STORE}/test_way_out_enumerated.py",
@@ -370,6 +374,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/run/test_disown.py",
         f"{_OPERATOR}/run/test_whose_object.py",
     ),
+    "waltz_admin/replace.py": (f"{_ADMIN}/test_replace.py",),
+    "waltz_admin/storage_admin.py": (f"{_ADMIN}/test_replace.py", f"{_ADMIN}/test_processes.py"),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_operator/api/config_check.py": (f"{_OPERATOR}/api/test_config_keys.py",),

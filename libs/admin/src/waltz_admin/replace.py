@@ -8,7 +8,9 @@ is done in the order of the procedure, a few partitions at a time:
 3. the new node is added to the replicas, and everything waits until every replica, the new one included,
    takes part in the present store session of each partition;
 4. the old node is taken away from the replicas, and the same is waited for; the old node is informed;
-5. when it has no partitions left the old node is forgotten.
+5. what the old node still has is removed from it, one partition after the other and each after the proof
+   that nobody needs the copy (`remove_replica`), also what was not assigned to it before; when it has no
+   partitions left it is forgotten. What has no proof is kept, and the node with it.
 
 Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it
 would never end. Before every change the proof of safety rule A6 is made anew, for every partition
@@ -18,20 +20,22 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 from waltz_admin import assignments, nodes
-from waltz_admin.errors import OfflineCopyError, StorageNodeError, UnreachableError
+from waltz_admin.errors import OfflineCopyError, StorageNodeError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE, recover_partition
 from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
-from waltz_admin.storage_admin import admin_connection, set_assignment, set_availability
+from waltz_admin.storage_admin import admin_connection, remove_replica, set_assignment, set_availability
 from waltz_admin.tree import NodeMaps, admin_endpoint, parse_connect_string, read_maps
 from waltz_admin.waiting import wait_complete
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.replica_rules import NeverStarted, why_not_current, why_not_listed, why_still_needed
+from waltz_cluster.replica_rules import why_not_current, why_not_listed
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -59,11 +63,16 @@ class ReplaceEvent(NamedTuple):
 
 class ReplaceResult(NamedTuple):
     """Partitions moved by this run, records copied past the servers, and what was left undone on the old
-    node."""
+    node.
+
+    `left`: why the old node was not asked to remove its partitions. `kept`: the partitions that it keeps, and
+    why; then it is still a storage node of the cluster, and another run completes it.
+    """
 
     moved: tuple[int, ...]
     copied: int
     left: str | None
+    kept: Mapping[int, str] = MappingProxyType({})
 
 
 Report = Callable[[ReplaceEvent], None]
@@ -135,8 +144,30 @@ class NodeReplacement:
                 lines.append(
                     f"replace {self._old}, which takes no part, with {self._new} in the replicas of {names}"
                 )
+        return [*lines, *await self._plan_cleaning(params, maps)]
+
+    async def _plan_cleaning(self, params: StoreParams, maps: NodeMaps) -> list[str]:
+        """The steps on the old node, with the partitions that it has and ZooKeeper does not assign to it."""
         files = "and delete their files" if self._options.delete_files else "their files are kept"
-        lines.append(f"remove the partitions from {self._old}, {files}")
+        lines = [f"remove the partitions from {self._old}, {files}"]
+        kept: dict[int, str] = {}
+        surplus: list[int] = []
+        with suppress(UnreachableError):  # nothing is removed from it then
+            for partition in await self._held(params, maps):
+                if partition in maps.partitions[self._old]:
+                    continue
+                if (why := await self._remove(partition, dry_run=True)) is None:
+                    surplus.append(partition)
+                else:
+                    kept[partition] = why
+        if surplus:
+            names = ",".join(map(str, surplus))
+            lines.append(
+                f"remove partitions {names}, which are not assigned to it, from {self._old}, {files}"
+            )
+        lines += [f"keep partition {p} on {self._old}: {why}" for p, why in kept.items()]
+        if kept:
+            return [*lines, f"keep {self._old} as a storage node, because of what it keeps"]
         return [*lines, f"forget {self._old}"]
 
     async def run(self) -> ReplaceResult:
@@ -159,7 +190,9 @@ class NodeReplacement:
             self._done += chunk
         if self._old not in maps.partitions:
             return ReplaceResult(tuple(self._done), self._copied, None)  # another administrator has finished
-        undone = await self._clean(params, maps)
+        undone, kept = await self._clean(params, maps)
+        if kept:
+            return ReplaceResult(tuple(self._done), self._copied, undone, kept)
         self._say(f"forgetting {self._old}")
         await nodes.remove_storage_node(self._store, self._root, self._old)
         return ReplaceResult(tuple(self._done), self._copied, undone)
@@ -285,38 +318,44 @@ class NodeReplacement:
             report=self._say,
         )
 
-    async def _clean(self, params: StoreParams, maps: NodeMaps) -> str | None:
-        """Remove from the old node what is no longer assigned to it; why not, when it cannot be reached."""
-        port = maps.admin_ports.get(self._old)
-        if port is None:
-            return "its admin port is not known"
-        admin = admin_endpoint(self._old, port)
+    async def _clean(self, params: StoreParams, maps: NodeMaps) -> tuple[str | None, dict[int, str]]:
+        """Remove from the old node what nobody needs; why not, when it cannot be reached, and what it keeps,
+        each with the reason."""
+        kept: dict[int, str] = {}
+        if self._old not in maps.admin_ports:
+            return "its admin port is not known", kept
         try:
-            async with admin_connection(admin, params, self._tls) as connection:
-                listed = sorted(await connection.partition_status())
-            held = [partition for partition in listed if await self._not_needed(partition)]
-            if held:
-                self._say(f"removing partitions {','.join(map(str, held))} from {self._old}")
-                await set_assignment(
-                    self._store,
-                    self._root,
-                    admin,
-                    held,
-                    False,
-                    tls=self._tls,
-                    delete_files=self._options.delete_files,
-                )
+            for partition in await self._held(params, maps):
+                self._say(f"removing partition {partition} from {self._old}")
+                if (why := await self._remove(partition)) is not None:
+                    kept[partition] = why
         except UnreachableError as error:
-            return str(error)
+            return str(error), kept
+        return None, kept
+
+    async def _remove(self, partition: int, *, dry_run: bool = False) -> str | None:
+        """Remove it from the old node, if it is proven that nobody needs the copy; else why not."""
+        try:
+            await remove_replica(
+                self._store,
+                self._root,
+                self._old,
+                partition,
+                tls=self._tls,
+                delete_files=self._options.delete_files,
+                dry_run=dry_run,
+            )
+        except UnsafeChangeError as error:
+            return str(error).removeprefix(f"partition {partition}: ")
         return None
 
-    async def _not_needed(self, partition: int) -> bool:
-        """ZooKeeper needs the copy on the old node no longer, or no session of the partition ever ran."""
-        holders = assignments.replicas((await self._maps()).partitions, partition)
-        if await self._metadata.never_started(partition):
-            return why_still_needed(NeverStarted(), self._old, holders) is None
-        state, _ = await self._metadata.read_partition(partition)
-        return state is not None and why_still_needed(state, self._old, holders) is None
+    async def _held(self, params: StoreParams, maps: NodeMaps) -> list[int]:
+        """The partitions that the old node has, whoever they are assigned to; UnreachableError."""
+        if self._old not in maps.admin_ports:
+            raise UnreachableError(f"the admin port of {self._old} is not known")
+        admin = admin_endpoint(self._old, maps.admin_ports[self._old])
+        async with admin_connection(admin, params, self._tls) as connection:
+            return sorted(await connection.partition_status())
 
     # -- questions -------------------------------------------------------------------------------------------
 

@@ -162,16 +162,40 @@ async def check_removal(
     partition_id: int,
     connect_string: str,
     assigned: Collection[str],
-) -> None:
+) -> int:
     """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now
-    (`why_not_remove`), by fresh answers. `assigned`: the nodes that ZooKeeper assigns it to."""
+    (`why_not_remove`), by fresh answers. `assigned`: the nodes that ZooKeeper assigns it to.
+
+    Returns the session that ZooKeeper gave out last, -1 for none: the copy itself must not know a later one
+    (`check_no_later`).
+    """
     if await metadata.never_started(partition_id):
         _raise(partition_id, why_still_needed(NeverStarted(), connect_string, assigned))
-        return
+        return -1
     state, version = await _read(metadata, partition_id)
     _raise(partition_id, why_still_needed(state, connect_string, assigned))
     not_current = await _ask(metadata, probe, partition_id, state, version, assigned)
     _raise(partition_id, why_not_remove(state, connect_string, assigned, not_current))
+    return state.session_id
+
+
+async def check_no_later(
+    connection: StorageAdminConnection, connect_string: str, partition_id: int, session_id: int
+) -> None:
+    """UnsafeChangeError when the copy on a node has completed a later session than `session_id`, the last one
+    that ZooKeeper gave out: then ZooKeeper is an older copy (rule A8), and this may be the replica that
+    proves it. WaltzProtocolError, OSError: it did not answer."""
+    try:
+        known = (await connection.last_session_info(partition_id)).session_id
+    except RequestFailedError:
+        return  # damaged: it proves nothing
+    if known > session_id:
+        given = f"gave out no session after {session_id}" if session_id >= 0 else "never gave out a session"
+        raise UnsafeChangeError(
+            f"partition {partition_id}: the copy on {connect_string} completed session {known}, and ZooKeeper {given}, "
+            "so ZooKeeper is an older copy and this copy may be the one that has the data: first run "
+            f"`waltz zk accept-restored -p {partition_id}`"
+        )
 
 
 def _raise(partition_id: int, refusal: Refusal | None) -> None:

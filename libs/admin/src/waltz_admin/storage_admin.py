@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
+from waltz_admin.dry_run import DryRunStore
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
-from waltz_admin.safety import AdminPortProbe, check_removal, shows_record
+from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -253,21 +254,27 @@ async def remove_replica(
     delete_files: bool,
     admin: Endpoint | None = None,
     lock_wait_seconds: float = 60.0,
+    dry_run: bool = False,
 ) -> bool:
     """Take a partition off a node of which it is proven, now, that its copy is not needed
-    (`safety.check_removal`). False: the node does not have it. UnsafeChangeError without the proof.
+    (`safety.check_removal`), and that itself knows no later session than ZooKeeper (rule A8). False: the node
+    does not have it. UnsafeChangeError without the proof.
 
     `admin`: where the node is, if it is no longer registered. The admin lock is held, so nobody assigns
-    meanwhile; taking it is a write, so what is read after it is not older than that.
+    meanwhile; taking it is a write, so what is read after it is not older than that. `dry_run`: the same
+    answer, and neither ZooKeeper nor the node is changed.
     """
     _, params = await read_params(store, root)
     _ids([partition_id], params)
     paths = ClusterPaths(root)
+    if dry_run:
+        store = DryRunStore(store)
     async with AdminLock(store, paths, wait_seconds=lock_wait_seconds) as lock:
         maps = await read_maps(store, paths)
         probe = AdminPortProbe(dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls)
         holders = [node for node, held in maps.partitions.items() if partition_id in held]
-        await check_removal(StoreMetadata(store, root), probe, partition_id, connect_string, holders)
+        metadata = StoreMetadata(store, root)
+        session_id = await check_removal(metadata, probe, partition_id, connect_string, holders)
         if admin is None:
             if connect_string not in maps.admin_ports:
                 raise AdminError(f"the admin port of {connect_string} is not known")
@@ -275,8 +282,10 @@ async def remove_replica(
         async with admin_connection(admin, params, tls) as connection:
             if partition_id not in await connection.partition_status():
                 return False
+            await check_no_later(connection, connect_string, partition_id, session_id)
             lock.check()
-            await connection.assign([partition_id], False, delete_files=delete_files)
+            if not dry_run:
+                await connection.assign([partition_id], False, delete_files=delete_files)
             return True
 
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.messages import admin
-from waltz_protocol.types import UNRESOLVED, PartitionId
+from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
 
 ROOT = "/waltz"
 NO_TLS = TlsSettings(enabled=False)
@@ -179,3 +180,128 @@ async def test_what_is_found_switched_off_is_not_switched_off_again(full: bool) 
         ).run()
         switched = [m for m in new.orders if isinstance(m, admin.PartitionAvailableRequest)]
         assert [(m.partitions, m.available) for m in switched] == [((0,), True), ((1,), True)]
+
+
+@dataclass
+class Surplus:
+    """Partition 0 is on `old` and two others; partition 1 is assigned to `elsewhere`, and `old` has it too."""
+
+    store: MemoryStore
+    old: FakeNode
+    new: FakeNode
+    elsewhere: FakeNode
+    others: list[FakeNode]
+
+    def replacement(self, *, delete_files: bool = True) -> NodeReplacement:
+        options = ReplaceOptions(copy=False, allow_pause=True, delete_files=delete_files, timeout_seconds=5.0)
+        old, new = self.old.connect_string, self.new.connect_string
+        return NodeReplacement(self.store, ROOT, old, new, self.new.admin_port, tls=NO_TLS, options=options)
+
+    async def next_session(self) -> None:
+        """What the server does after a change: a session of partition 0 with all who are assigned."""
+        metadata = StoreMetadata(self.store, ROOT)
+        state, version = await metadata.read_partition(0)
+        assert state is not None
+        holders = assignments.replicas((await read_maps(self.store, ClusterPaths(ROOT))).partitions, 0)
+        session_id = state.session_id + 1
+        for node in (self.old, self.new, *self.others):
+            node.session = SessionInfo(session_id, -1, -1)
+        await metadata.write_partition(0, listed(0, session_id, holders), version)
+
+    def taken_from_old(self) -> list[int]:
+        orders = [m for m in self.old.orders if isinstance(m, admin.PartitionAssignmentRequest)]
+        return sorted(p for m in orders if not m.assigned for p in m.partitions or ())
+
+
+def listed(partition: int, session_id: int, holders: Iterable[str]) -> PartitionMetadata:
+    states = {node: ReplicaState(PartitionId(partition), node, session_id, UNRESOLVED) for node in holders}
+    return PartitionMetadata(1, session_id, states)
+
+
+@pytest.fixture
+async def surplus(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Surplus]:
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    _, params = await read_params(store, ROOT)
+    fakes = [FakeNode(params.cluster_key) for _ in range(5)]
+    async with AsyncExitStack() as stack:
+        for node in fakes:
+            await stack.enter_async_context(node.running())
+        old, new, elsewhere, *others = fakes
+        for group, node in enumerate((old, elsewhere, *others)):
+            await nodes.add_storage_node(store, ROOT, node.connect_string, node.admin_port, group)
+        for node in (old, *others):
+            await assignments.assign(store, ROOT, [0], node.connect_string, tls=NO_TLS)
+            node.status, node.session = {0: True}, SessionInfo(3, -1, -1)
+        await assignments.assign(store, ROOT, [1], elsewhere.connect_string, tls=NO_TLS)
+        old.status[1] = True
+        elsewhere.status, elsewhere.session = {1: True}, SessionInfo(5, -1, -1)
+        metadata = StoreMetadata(store, ROOT)
+        await metadata.create_partition(0, listed(0, 3, [node.connect_string for node in (old, *others)]))
+        await metadata.create_partition(1, listed(1, 5, [elsewhere.connect_string]))
+        made = Surplus(store, old, new, elsewhere, others)
+
+        async def complete(*_: Any, **__: Any) -> None:
+            await made.next_session()
+
+        monkeypatch.setattr("waltz_admin.replace.wait_complete", complete)
+        yield made
+
+
+@pytest.mark.parametrize("delete_files", [False, True])
+async def test_safety_a8_a_copy_that_knows_a_later_session_stays_on_the_old_node(
+    surplus: Surplus, delete_files: bool
+) -> None:
+    """ZooKeeper is an older copy: partition 1 moved to the old node, and took appends there."""
+    old = surplus.old.connect_string
+    surplus.old.other_sessions[1] = SessionInfo(9, -1, -1)
+    plan = await surplus.replacement(delete_files=delete_files).plan()
+    assert [line for line in plan if line.startswith(f"keep partition 1 on {old}: ")]
+    assert plan[-1] == f"keep {old} as a storage node, because of what it keeps"
+    result = await surplus.replacement(delete_files=delete_files).run()
+    assert surplus.taken_from_old() == [0]
+    assert surplus.old.status == {1: True}
+    assert result.moved == (0,)
+    assert list(result.kept) == [1]
+    assert "completed session 9" in result.kept[1]
+    assert "accept-restored" in result.kept[1]
+    assert old in (await read_maps(surplus.store, ClusterPaths(ROOT))).partitions
+
+    surplus.old.other_sessions[1] = SessionInfo(5, -1, -1)  # it is cured, and the command is run again
+    again = await surplus.replacement(delete_files=delete_files).run()
+    assert (again.moved, again.kept) == ((), {})
+    assert surplus.old.status == {}
+    assert old not in (await read_maps(surplus.store, ClusterPaths(ROOT))).partitions
+
+
+async def test_safety_a6_the_only_copy_that_answers_stays_on_the_old_node(surplus: Surplus) -> None:
+    """The assigned copy is out of service: this one may be the last that can be read."""
+    surplus.elsewhere.status = {1: False}
+    result = await surplus.replacement().run()
+    assert surplus.taken_from_old() == [0]
+    assert "0 of 1 replicas are proven to be current" in result.kept[1]
+
+
+async def test_a_copy_that_is_assigned_elsewhere_and_current_there_goes_with_the_old_node(
+    surplus: Surplus,
+) -> None:
+    plan = await surplus.replacement().plan()
+    old = surplus.old.connect_string
+    assert f"remove partitions 1, which are not assigned to it, from {old}, and delete their files" in plan
+    result = await surplus.replacement().run()
+    assert surplus.taken_from_old() == [0, 1]
+    assert result == ((0,), 0, None, {})
+
+
+async def test_what_is_removed_from_the_old_node_is_removed_under_the_admin_lock(surplus: Surplus) -> None:
+    """Else the same partition may be assigned to the node between the proof and the deletion."""
+    lock, held = ClusterPaths(ROOT).admin_lock, []
+
+    class Orders(list[Any]):
+        def append(self, message: Any) -> None:
+            held.append(lock in surplus.store._tree.tree())
+            super().append(message)
+
+    surplus.old.orders = Orders()
+    await surplus.replacement().run()
+    assert held == [True, True]

@@ -20,6 +20,7 @@ from waltz_tools.cli.common import (
 )
 from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.cli.progress import Advance, progress
+from waltz_tools.errors import DegradedError
 
 
 def replace(
@@ -81,12 +82,26 @@ def replace(
         else:
             print_line("\n".join(f"would {step}" for step in steps) or "nothing to do")
         return
-    confirm(f"{before} leaves the cluster" + (" and its data are deleted" if delete else ""), yes)
+    deleted = " and what nobody needs of its data is deleted, also of partitions that are not assigned to it"
+    confirm(f"{before} leaves the cluster" + (deleted if delete else ""), yes)
     with progress(f"replacing {before}") as advance:
         result: ReplaceResult = run_admin(config, lambda c: replacement(c, advance).run())
     line = f"{after} has replaced {before}: {len(result.moved)} partitions, {result.copied} records copied"
     if result.left is not None:
         line += f"; the old node was not informed ({result.left}): never start it on its old directory again"
     render_result(
-        output, line, old=before, new=after, moved=result.moved, copied=result.copied, not_told=result.left
+        output,
+        line,
+        old=before,
+        new=after,
+        moved=result.moved,
+        copied=result.copied,
+        not_told=result.left,
+        kept={str(partition): why for partition, why in result.kept.items()},
     )
+    if result.kept:
+        reasons = "; ".join(f"partition {partition}: {why}" for partition, why in result.kept.items())
+        raise DegradedError(
+            f"{before} keeps copies that may be needed, and stays a storage node ({reasons}). Leave it running, "
+            "see to the reason, then run the same command again"
+        )
