@@ -138,6 +138,22 @@ ADMIN_BUGS = (
         "A copy that is switched off becomes a replica, which takes no part until somebody notices.",
     ),
     _bug(
+        "cluster_deleted_with_the_one_around_it",
+        "seeding",
+        "seeding.py",
+        "        if (inner := await cluster_at_or_below(store, path)) is not None:\n",
+        "        if not force and (inner := await cluster_at_or_below(store, path)) is not None:\n",
+        "Whoever deletes a cluster deletes another one that lies below it, with its servers running.",
+    ),
+    _bug(
+        "cluster_created_below_another_one",
+        "seeding",
+        "nested.py",
+        "    for path in paths.ancestors:\n",
+        "    for path in paths.ancestors[:0]:\n",
+        "A cluster is made where the deletion of another one takes it along.",
+    ),
+    _bug(
         "copy_removed_on_what_zookeeper_holds",
         "A6",
         "safety.py",

@@ -6,6 +6,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _find = bugs_in("libs/admin/src/waltz_admin/findings")
 _console = bugs_in("tools/src/waltz_tools/console")
+_cli = bugs_in("tools/src/waltz_tools/cli")
 
 TOOLS_BUGS = (
     # ---- findings
@@ -40,6 +41,23 @@ TOOLS_BUGS = (
         "        replica.votes,\n        replica.standing,",
         "        not replica.unable,\n        replica.standing,",
         "A copy that is behind is shown as one that counts for a commit.",
+    ),
+    # ---- exports
+    _cli(
+        "exports_share_a_name",
+        "export",
+        "zk_tree.py",
+        'descriptor, part = tempfile.mkstemp(prefix=".waltz-export-", suffix=".part", dir=file.parent)',
+        'part = f"{file.parent}/.{file.name}.part"; descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)',
+        "Of two exports at once the one that fails empties what the other one puts in place of a good export.",
+    ),
+    _cli(
+        "export_reported_before_it_lasts",
+        "export",
+        "zk_tree.py",
+        "        _sync_directory(file.parent)\n",
+        "",
+        "After a power loss the export that was reported is missing.",
     ),
     # ---- the console
     _console(

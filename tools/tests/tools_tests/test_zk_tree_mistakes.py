@@ -1,5 +1,8 @@
 """A person's mistakes with `waltz zk export`, `import` and `rebuild`: one line each."""
 
+import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,109 @@ def test_export_of_odd_roots(
     file.write_text(CONFIG.format(root=root))
     assert run(["zk", "export", "-c", str(file), str(tmp_path / "out.json")]) != ExitCode.OK
     assert "unexpected" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["\u0663", "9" * 5000])
+def test_rebuild_with_what_only_some_take_for_a_number(
+    number: str,
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for node in (f"127.0.0.1:7000/{number}/1", f"127.0.0.1:7000/7001/{number}"):
+        assert run([*REBUILD, "-c", str(config), "--node", node]) == ExitCode.USAGE
+        said = _one_error(capsys)
+        assert "--node is HOST:PORT/ADMIN_PORT/GROUP, not '127.0.0.1" in said
+        assert len(said) < 200
+
+
+def test_rebuild_and_create_with_a_name_that_is_no_text(
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.format(root="/new"))
+    rebuild = ["zk", "rebuild", "-n", "\udcff", "-k", KEY, "-p", "1", "--copies", "1", "--yes"]
+    for argv in (["zk", "create", "-n", "\udcff", "-p", "2"], [*rebuild, "--node", "h:7000/7001/1"]):
+        assert run([*argv, "-c", str(file)]) == ExitCode.FAILED
+        assert _one_error(capsys) == "the name of a cluster must be UTF-8 text"
+
+
+def test_import_does_not_wait_for_the_writer_of_a_pipe(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for odd in (pipe, tmp_path, Path("/dev/null")):
+        assert run(["zk", "import", "-c", str(config), str(odd), "--yes"]) == ExitCode.FAILED
+        assert _one_error(capsys) == f"{odd} cannot be read: it is not a file"
+
+
+def test_import_of_a_pipe_that_the_shell_has_opened(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, config = tmp_path / "tree.json", tmp_path / "c.yaml"  # noqa: F811
+    config.write_text(CONFIG.format(root="/nowhere"))
+    assert run(["zk", "export", "-c", str(config), str(file)]) == ExitCode.OK
+    reading, writing = os.pipe()
+    with open(reading, "rb"):
+        with open(writing, "wb") as opened:
+            opened.write(file.read_bytes())
+        assert run(["zk", "import", "-c", str(config), f"/dev/fd/{reading}", "--yes"]) == ExitCode.OK
+    assert "demo is there already, exactly like this" in capsys.readouterr().out
+
+
+def test_two_exports_to_one_file_at_once_do_not_meet(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second one ends badly, at any moment of its own, while the first is being synced."""
+    file, real = tmp_path / "tree.json", os.fsync
+    argv = ["zk", "export", "-c", str(config), str(file)]
+    assert run(argv) == ExitCode.OK
+    content = file.stat().st_size
+
+    def full(_: int) -> None:
+        parts.append(len(list(tmp_path.glob(".*.part"))))
+        raise OSError(28, "No space left on device")
+
+    def slow(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", full)
+        second = threading.Thread(target=lambda: ends.append(run(argv)))
+        second.start()
+        second.join()
+        monkeypatch.setattr(os, "fsync", real)
+        real(descriptor)
+
+    ends: list[int] = []
+    parts: list[int] = []
+    monkeypatch.setattr(os, "fsync", slow)
+    assert run(argv) == ExitCode.OK
+    assert (ends, parts) == ([ExitCode.FAILED], [2])
+    assert file.stat().st_size == content
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(tmp_path.iterdir()) == [config, file]
+
+
+def test_an_export_is_reported_when_its_directory_is_on_the_disk_too(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, synced, real = tmp_path / "tree.json", [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), file.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert run(["zk", "export", "-c", str(config), str(file)]) == ExitCode.OK
+    assert synced == [(False, False), (True, True)]

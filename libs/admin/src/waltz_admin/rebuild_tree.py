@@ -19,6 +19,7 @@ from waltz_admin.accept_restored import ANSWER_SECONDS, accept_restored
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
+from waltz_admin.seeding import check_name
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint, parse_connect_string
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
@@ -109,6 +110,7 @@ async def rebuild_tree(
 
 
 def _check(given: ClusterGiven, nodes: Sequence[NodeGiven], lost: Collection[str]) -> None:
+    check_name(given.name)
     names = [node.connect_string for node in nodes]
     if len(set(names)) != len(names):
         raise AdminError("a storage node is named twice")

@@ -18,6 +18,7 @@ from waltz_admin.errors import (
     ClusterTreeLostError,
     WrongClusterNameError,
 )
+from waltz_admin.nested import check_alone, cluster_at_or_below, foreign
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.errors import (
     NodeExistsError,
@@ -70,8 +71,7 @@ async def create(
     paths = ClusterPaths(root)
     if num_partitions < 0:
         raise AdminError(f"the number of partitions must not be negative, not {num_partitions}")
-    if len(name.encode()) > _MAX_NAME_BYTES:
-        raise AdminError("the name of the cluster is too long")
+    check_name(name)
     for attempt in range(_ATTEMPTS):
         tree = await _read(store, paths)
         found = _check(paths, tree, name, num_partitions, recorded_cluster_key)
@@ -83,6 +83,7 @@ async def create(
             if not exist_ok:
                 raise ClusterExistsError(f"there is already a cluster {name!r} at {root}")
             return CreateResult(False, found)
+        await check_alone(store, paths)
         try:
             await store.transaction(ops)
         except (NodeExistsError, NoNodeError, VersionConflictError):
@@ -91,6 +92,16 @@ async def create(
             continue  # somebody else is creating it too: read again
         return CreateResult(True, StoreParams.from_bytes(wanted[paths.store]))
     raise AdminError(f"{root} keeps changing")
+
+
+def check_name(name: str) -> None:
+    """AdminError for what cannot be the name of a cluster."""
+    try:
+        size_bytes = len(name.encode())
+    except UnicodeEncodeError:
+        raise AdminError("the name of a cluster must be UTF-8 text") from None
+    if size_bytes > _MAX_NAME_BYTES:
+        raise AdminError("the name of the cluster is too long")
 
 
 async def create_exactly(
@@ -107,6 +118,7 @@ async def create_exactly(
         tree = await _read(store, paths)
         if any(data for data, _ in tree.values()) or len(tree) > 1:
             return _is_this_one(paths, tree, name, num_partitions, cluster_key)
+        await check_alone(store, paths)
         ops = await _missing(
             store, paths, tree, _wanted(paths, name, num_partitions, None, lambda: cluster_key)
         )
@@ -244,16 +256,29 @@ async def delete(
     """Delete the cluster and everything below its root. There is no way back.
 
     WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and
-    was never used may go under any); ClusterInUseError while servers are registered. `force` skips both
-    checks. Running it again after a crash completes it: the root with the name and the store with the key go
-    last, together. With `cluster_key` only the cluster of this key is deleted (WrongClusterNameError).
+    was never used may go under any); ClusterInUseError while servers are registered; AdminError when
+    something below the root is not part of a cluster. `force` skips these checks, but never deletes another
+    cluster that lies below this one (ClusterExistsError): that one goes first, by its own name. Running it
+    again after a crash completes it: the root with the name and the store with the key go last, together.
+    With `cluster_key` only the cluster of this key is deleted (WrongClusterNameError).
     """
     paths = ClusterPaths(root)
     tree = await _read(store, paths)
     if paths.root not in tree:
         raise AdminError(f"there is no cluster at {root}")
+    others = await foreign(store, paths)
+    for path in others:
+        if (inner := await cluster_at_or_below(store, path)) is not None:
+            raise ClusterExistsError(
+                f"there is another cluster at {inner}, below {paths.root}: nothing was deleted. Delete that one first, if it "
+                "is meant to go"
+            )
     if not force:
         await _check_delete(store, paths, tree, name)
+        if others := [path for path in others if path.rpartition("/")[0] == paths.root]:
+            raise AdminError(
+                f"{others[0]} is not part of a Waltz cluster: nothing was deleted; use force to delete it with the cluster"
+            )
     if cluster_key is not None:
         _check_key(paths, tree, cluster_key)
     for _ in range(_ATTEMPTS):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, ClusterExistsError
+from waltz_admin.nested import check_alone
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint
@@ -108,9 +109,9 @@ async def _one(
 async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> bool:
     """Put the tree where nothing is; False when exactly this one is there already.
 
-    ClusterExistsError for anything else at the root; nothing was changed then. What makes it a cluster, the
-    data of the root and of the store, is written last, together: an import that was interrupted is no cluster
-    for anybody, and the same import completes it.
+    ClusterExistsError for anything else at the root, or another cluster above it; nothing was changed then.
+    What makes it a cluster, the data of the root and of the store, is written last, together: an import that
+    was interrupted is no cluster for anybody, and the same import completes it.
     """
     tree = tree.settled()
     paths = ClusterPaths(root)
@@ -124,6 +125,7 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
                 "where nothing is: `waltz zk delete` first, or choose another cluster.root"
             )
         _check_begun(root, there, tree)
+        await check_alone(store, paths)
         try:
             await _ancestors(store, paths)
             for batch in _batches(root, there, tree):

@@ -184,7 +184,7 @@ async def test_what_is_found_switched_off_is_not_switched_off_again(full: bool) 
 
 @dataclass
 class Surplus:
-    """Partition 0 is on `old` and two others; partition 1 is assigned to `elsewhere`, and `old` has it too."""
+    """Partition 0 is on `old` and two others; 1 is assigned to `elsewhere`, and `old` has it too."""
 
     store: MemoryStore
     old: FakeNode

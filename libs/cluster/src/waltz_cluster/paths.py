@@ -83,6 +83,11 @@ class ClusterPaths:
     def admin_lock(self) -> str:
         return f"{self.root}/store/adminLock"
 
+    @property
+    def challenges(self) -> str:
+        """Ours: parent of the challenges to servers that are suspected."""
+        return f"{self.root}/serverChallenges"
+
     def challenge(self, name: str) -> str:
         """Ours: to the server of the descriptor `name`, which is suspected. Release 0.13.2 never looks at
         it."""

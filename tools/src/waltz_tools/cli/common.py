@@ -30,6 +30,8 @@ from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
 T = TypeVar("T")
 
 _WIDTH_WITHOUT_TERMINAL = 200
+_MAX_DIGITS = 10
+_MAX_SHOWN = 60
 
 
 class OutputFormat(StrEnum):
@@ -146,15 +148,29 @@ def parse_partitions(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        low = parse_number(first)
+        high = parse_number(last) if dash else low
+        if low is None or high is None:
             raise UsageError(
-                f"{text!r} is not a list of partitions: write ids and ranges such as 0-6,7,10-16"
+                f"{shown(text)} is not a list of partitions: write ids and ranges such as 0-6,7,10-16"
             )
-        low, high = int(first), int(last) if dash else int(first)
         if high < low or high - low > 1_000_000:
-            raise UsageError(f"the range {part.strip()} in {text!r} is not valid")
+            raise UsageError(f"the range {part.strip()} in {shown(text)} is not valid")
         found.update(range(low, high + 1))
     return sorted(found)
+
+
+def parse_number(text: str) -> int | None:
+    """A number as an id or a port is written, or None: digits of ASCII alone (`int` and `isdigit` take other
+    ones, and disagree), and no more than a 32-bit number has."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        return None
+    return int(text)
+
+
+def shown(text: str) -> str:
+    """A wrong argument as an error quotes it: its beginning, if it is long."""
+    return repr(text) if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]!r}…"
 
 
 def parse_truth(option: str, text: str) -> bool:
@@ -168,7 +184,7 @@ def parse_single_partition(text: str) -> int:
     """One partition id, or a usage error of one line."""
     partitions = parse_partitions(text)
     if len(partitions) != 1:
-        raise UsageError(f"give one partition id, not {text!r}")
+        raise UsageError(f"give one partition id, not {shown(text)}")
     return partitions[0]
 
 

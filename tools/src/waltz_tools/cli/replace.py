@@ -86,6 +86,11 @@ def replace(
     confirm(f"{before} leaves the cluster" + (deleted if delete else ""), yes)
     with progress(f"replacing {before}") as advance:
         result: ReplaceResult = run_admin(config, lambda c: replacement(c, advance).run())
+    _render(output, before, after, result)
+
+
+def _render(output: OutputFormat, before: str, after: str, result: ReplaceResult) -> None:
+    """What was done; DegradedError when the old node keeps something."""
     line = f"{after} has replaced {before}: {len(result.moved)} partitions, {result.copied} records copied"
     if result.left is not None:
         line += f"; the old node was not informed ({result.left}): never start it on its old directory again"

@@ -4,6 +4,8 @@ from what the storage nodes hold."""
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,9 +24,11 @@ from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
     parse_endpoint,
+    parse_number,
     render_listings,
     render_result,
     run_admin,
+    shown,
 )
 from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.errors import ToolError, UsageError
@@ -178,33 +182,60 @@ def _key(text: str) -> UUID:
 def _node(text: str) -> NodeGiven:
     endpoint, _, rest = text.partition("/")
     admin_port, _, group = rest.partition("/")
-    if not (admin_port.isdecimal() and group.isdecimal()):
-        raise UsageError(f"--node is HOST:PORT/ADMIN_PORT/GROUP, not {text!r}")
-    return NodeGiven(str(parse_endpoint(endpoint)), int(admin_port), int(group))
+    port_number, group_number = parse_number(admin_port), parse_number(group)
+    if port_number is None or group_number is None:
+        raise UsageError(f"--node is HOST:PORT/ADMIN_PORT/GROUP, not {shown(text)}")
+    return NodeGiven(str(parse_endpoint(endpoint)), port_number, group_number)
 
 
 def _read(file: Path) -> ClusterTree:
+    """Of a file, or of a pipe that the shell has opened (`<(…)`, `/dev/stdin`); opening any other pipe would
+    wait for a writer without end."""
+    opened_already = str(file) == "/dev/stdin" or str(file.parent) == "/dev/fd"
     try:
+        if not (opened_already or stat.S_ISREG(file.stat().st_mode)):
+            raise ToolError(f"{file} cannot be read: it is not a file")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ToolError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ToolError(f"{shown(str(file))} is not the name of a file: {error}") from None
     return decode(content)
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Whole or not at all, for the owner's eyes: the cluster key is in it."""
-    if file.is_dir():
-        raise ToolError(f"{file} is a directory: name the file")
-    part = file.with_name(f".{file.name}.part")
+    """Whole or not at all, for the owner's eyes: the cluster key is in it.
+
+    The name until it is whole is this run's own: two exports to the same file do not meet, the later one
+    stays. The directory is synced: whoever reads "exported" has the file after a power loss, too.
+    """
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        part.replace(file)
+        if file.is_dir():
+            raise ToolError(f"{file} is a directory: name the file")
+        descriptor, part = tempfile.mkstemp(prefix=".waltz-export-", suffix=".part", dir=file.parent)
+        try:
+            with open(descriptor, "wb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())
+            os.replace(part, file)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+        _sync_directory(file.parent)
     except OSError as error:
         raise ToolError(f"{file} cannot be written: {error.strerror}") from None
+    except ValueError as error:
+        raise ToolError(f"{shown(str(file))} is not the name of a file: {error}") from None
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _import_listings(tree: ClusterTree, found: Behind) -> list[Listing]:
