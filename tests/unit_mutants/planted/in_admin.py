@@ -114,6 +114,22 @@ ADMIN_BUGS = (
         "Assignments are written although a new store session began after the proof.",
     ),
     _bug(
+        "first_session_during_the_proof_is_not_seen",
+        "A6",
+        "assignments.py",
+        "            if fresh and not await _still_fresh",
+        "            if not fresh and not await _still_fresh",
+        "Replicas are exchanged although the partition has had its first session meanwhile: it stays undecidable.",
+    ),
+    _rule(
+        "any_node_completes_a_change",
+        "A6",
+        "replica_rules.py",
+        "set(old) < set(new) and set(new) - set(old) <= set(metadata.replicas)",
+        "set(old) < set(new)",
+        "Replicas that know nothing are added to those of a change that is not complete.",
+    ),
+    _bug(
         "changed_assignments_are_written_over",
         "A6",
         "assignments.py",

@@ -243,6 +243,7 @@ async def _change(
                 dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
             )
             silent: set[str] = set()
+            fresh: list[int] = []
             for partition_id in range(params.num_partitions):
                 old, new = replicas(maps.partitions, partition_id), replicas(after, partition_id)
                 version = await check_change(metadata, asker, partition_id, old, new, allow_pause=allow_pause)
@@ -250,6 +251,10 @@ async def _change(
                     added = [node for node in new if node not in old and node not in silent]
                     silent |= await check_added(asker, partition_id, added)
                     ops.append(CheckOp(paths.partition(partition_id), version))
+                elif set(old) != set(new):
+                    fresh.append(partition_id)
+            if fresh and not await _still_fresh(store, paths, metadata, fresh):
+                continue  # the first session of one has begun: what was decided without it is worth nothing
             try:
                 await lock.transaction(ops)
                 return maps.partitions, after
@@ -258,3 +263,13 @@ async def _change(
                     raise
         await asyncio.sleep(0)
     raise AssignmentError("the assignments keep changing")
+
+
+async def _still_fresh(
+    store: ZooKeeperStore, paths: ClusterPaths, metadata: StoreMetadata, partitions: Iterable[int]
+) -> bool:
+    """Whether none of these partitions has been started yet. ZooKeeper cannot check in a transaction that a
+    znode is absent, so this is asked right before it; what begins in between is seen by the server, and
+    taken back by `assign`."""
+    await store.sync(paths.partitions)
+    return all([await metadata.never_started(partition_id) for partition_id in partitions])

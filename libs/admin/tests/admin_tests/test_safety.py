@@ -1,15 +1,17 @@
 """Safety rule A6: replicas are changed only on positive, fresh, complete proof. Unknown means no."""
 
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.errors import StorageNodeError, UnsafeChangeError
 from waltz_admin.safety import check_change
+from waltz_admin.tree import read_maps
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer, why_not_change
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
@@ -237,3 +239,73 @@ def assignments_bytes(placement: dict[str, tuple[PartitionId, ...]]) -> bytes:
     from waltz_cluster.serializers import ReplicaAssignments
 
     return ReplicaAssignments({**placement, "d:1": ()}).to_bytes()
+
+
+async def test_safety_a6_a_first_session_that_begins_during_the_proof_is_seen() -> None:
+    """Partition 0 never was started when it was looked at; while the other one is asked about, it is."""
+    store, meta, old_version = await _two_partitions()
+
+    class Starting(Probe):
+        async def ask(self, connect_string: str, partition_id: int) -> Answer:
+            if (await meta.read_partition(0))[0] is None:
+                await meta.create_partition(0, _listed(0, 1, ["a:1"]))
+            return ReplicaAnswer(1 if partition_id == 0 else 5, True, True)
+
+    with pytest.raises(UnsafeChangeError, match="partition 0: of the replicas that stay 0 are proven"):
+        await assignments.change_assignments(
+            store,
+            ROOT,
+            expect_version=old_version,
+            add={"b:1": [0, 1]},
+            remove={"a:1": [0, 1]},
+            probe=Starting(),
+        )
+    maps = await read_maps(store, ClusterPaths(ROOT))
+    assert assignments.replicas(maps.partitions, 0) == ("a:1",)
+
+
+async def test_safety_a6_a_replica_of_the_last_session_is_taken_back() -> None:
+    """The first session began between the last question and the write: those assigned know nothing of it."""
+    store, meta, _ = await _two_partitions()
+    probe = Probe(**{node: ReplicaAnswer(1, True, True) for node in ("a:1", "b:1", "d:1")})
+    await assignments.assign(store, ROOT, [0], "b:1", probe=probe)
+    await assignments.unassign(store, ROOT, [0], "a:1", probe=probe, keep_group_copy=False)
+    await meta.create_partition(0, _listed(0, 1, ["a:1"]))
+    with pytest.raises(UnsafeChangeError, match="is not complete"):  # one that the session did not have
+        await assignments.assign(store, ROOT, [0], "d:1", probe=probe, allow_pause=True)
+    assert await assignments.assign(store, ROOT, [0], "a:1", probe=probe) == (0,)
+    maps = await read_maps(store, ClusterPaths(ROOT))
+    assert set(assignments.replicas(maps.partitions, 0)) == {"a:1", "b:1"}
+
+
+def test_safety_a6_only_what_adds_replicas_of_the_last_session_completes_a_change() -> None:
+    """All sets of four: nothing is taken away, nothing is added that the session did not have, and what the
+    next session can ask of its replicas grows."""
+    sets = [frozenset(c) for n in range(5) for c in combinations("abcd", n)]
+    for last, old, new in product(sets, sets, sets):
+        if not (last and old and new) or last == old:
+            continue
+        state = PartitionMetadata(1, 5, {n: ReplicaState(P0, n, 5, UNRESOLVED) for n in last})
+        allowed = why_not_change(state, old, new, {}) is None
+        assert allowed == (old < new and new - old <= last)
+        assert not allowed or last & old < last & new
+
+
+def _listed(partition_id: int, session_id: int, names: list[str]) -> PartitionMetadata:
+    partition = PartitionId(partition_id)
+    states = {node: ReplicaState(partition, node, session_id, UNRESOLVED) for node in names}
+    return PartitionMetadata(1, session_id, states)
+
+
+async def _two_partitions() -> tuple[MemoryStore, StoreMetadata, int]:
+    """Partition 0 on a:1, never started; partition 1 on a:1, d:1 and e:1, in session 5."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    for group, node in enumerate(("a:1", "b:1", "d:1", "e:1")):
+        await nodes.add_storage_node(store, ROOT, node, 2, group)
+    await assignments.assign(store, ROOT, [0, 1], "a:1", probe=Probe())
+    for node in ("d:1", "e:1"):
+        await assignments.assign(store, ROOT, [1], node, probe=Probe())
+    meta = StoreMetadata(store, ROOT)
+    await meta.create_partition(1, _listed(1, 5, ["a:1", "d:1", "e:1"]))
+    return store, meta, (await read_maps(store, ClusterPaths(ROOT))).versions[1]

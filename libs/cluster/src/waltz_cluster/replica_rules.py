@@ -211,6 +211,13 @@ def change_incomplete(metadata: PartitionMetadata, assigned: Collection[str]) ->
     )
 
 
+def only_taken_back(metadata: PartitionMetadata, old: Collection[str], new: Collection[str]) -> bool:
+    """Whether a change only assigns again what the last session had as replicas: it can lose nothing, for the
+    next session decides by a quorum of these, and more of them can be asked then. It is the way out where a
+    session began while its replicas were exchanged."""
+    return set(old) < set(new) and set(new) - set(old) <= set(metadata.replicas)
+
+
 def why_not_change(
     metadata: PartitionMetadata | NeverStarted,
     old: Collection[str],
@@ -234,6 +241,8 @@ def why_not_change(
     if not new:
         return Refusal(Obstacle.NO_REPLICA_LEFT, "it would have no replica left")
     incomplete = change_incomplete(metadata, old)
+    if incomplete and only_taken_back(metadata, old, new):
+        return None
     if incomplete:
         return Refusal(Obstacle.CHANGE_INCOMPLETE, incomplete)
     staying = set(old) & set(new)
