@@ -169,12 +169,26 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py", f"{_SERVER}/test_read_bounds.py"),
     "waltz_server/partition/transaction_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_storage/engine/control_file.py": (
+        f"{_STORAGE}/test_restore_reset.py",
         f"{_STORAGE}/test_two_copies.py",
         f"{_STORAGE}/test_damaged_entry.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c.py",
     ),
-    "waltz_storage/engine/journal/directory.py": _JOURNAL,
+    "waltz_storage/engine/fence_repair.py": (
+        f"{_STORAGE}/test_lower_fence.py",
+        f"{_TOOLS}/test_storage_repairs.py",
+    ),
+    "waltz_storage/engine/files.py": (
+        f"{_STORAGE}/test_file_modes.py",
+        f"{_TOOLS}/test_storage_repairs.py",
+    ),
+    "waltz_storage/engine/restore_reset.py": (
+        f"{_STORAGE}/test_restore_reset.py",
+        f"{_STORAGE}/test_weaknesses.py",
+        f"{_TOOLS}/test_storage_repairs.py",
+    ),
+    "waltz_storage/engine/journal/directory.py": (f"{_STORAGE}/test_restore_reset.py", *_JOURNAL),
     "waltz_storage/engine/journal/filesystem.py": _JOURNAL,
     "waltz_storage/engine/journal/handle.py": _JOURNAL,
     "waltz_storage/engine/journal/layout.py": _JOURNAL,

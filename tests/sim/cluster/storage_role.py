@@ -25,7 +25,8 @@ from waltz_storage.engine.files import join
 from waltz_storage.engine.journal.directory import settle_directory
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.layout import CONTROL_FILE_NAME
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode
 
 WITHOUT_JOURNAL = 0.2

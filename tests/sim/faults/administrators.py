@@ -23,7 +23,7 @@ from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk
 from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE
 from waltz_admin.replace import ReplaceOptions
 from waltz_storage.engine.errors import StorageStartError
-from waltz_storage.engine.storage_manager import reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World

@@ -21,6 +21,7 @@ from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
 from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_SERVERS_BUGS
+from tests.unit_mutants.planted.in_restore_reset import RESTORE_RESET_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_shared_sync import SHARED_SYNC_BUGS
@@ -40,6 +41,7 @@ ALL_BUGS = (
     *STORED_RECORD_BUGS,
     *WITNESS_BUGS,
     *JOURNAL_BUGS,
+    *RESTORE_RESET_BUGS,
     *WRITE_BEHIND_BUGS,
     *STORE_BUGS,
     *COMPARISON_BUGS,

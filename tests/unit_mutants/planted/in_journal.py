@@ -233,8 +233,8 @@ JOURNAL_BUGS = (
         "key_is_shown_to_0_13_2",
         "C7",
         "directory.py",
-        "(version=JOURNALED_VERSION, cluster_key=hidden)",
-        "(version=JOURNALED_VERSION)",
+        "(version=version, cluster_key=hidden)",
+        "(version=version)",
         "0.13.2 opens a directory whose newest records are in the journal.",
     ),
     _engine(

@@ -391,7 +391,7 @@ STORAGE_BUGS = (
     _engine(
         "restored_copy_keeps_one_struct",
         "A5",
-        "storage_manager.py",
+        "restore_reset.py",
         "            for _ in range(2):  # both structs",
         "            for _ in range(1):  # both structs",
         "The old session of a restored directory comes back with one damaged struct.",

@@ -7,6 +7,7 @@ import fcntl
 from collections.abc import Sequence
 from pathlib import Path
 
+from waltz_cluster.serializers import StoreParams
 from waltz_tools.errors import ToolError
 
 
@@ -19,7 +20,7 @@ def restore_reset(
     The node must be stopped (its lock is taken); None = all assigned partitions. `journal`: its
     storage.journal.directory. Doing it twice is fine.
     """
-    from waltz_storage.engine.storage_manager import reset_for_restore  # installed where storage nodes are
+    from waltz_storage.engine.restore_reset import reset_for_restore  # installed where storage nodes are
 
     place = None if journal is None else str(journal)
     return reset_for_restore(str(directory), partitions, journal_directory=place)
@@ -37,31 +38,33 @@ def settle_journal(directory: Path, journal: Path | None) -> int:
     return settle_directory(OsFileSystem(), str(directory), place)
 
 
-def resettable(directory: Path, partitions: Sequence[int] | None) -> list[int]:
-    """What `restore_reset` would reset; nothing is written. ToolError when a node runs on the directory."""
-    from waltz_storage.engine.inspect import inspect_control_file
+def resettable(directory: Path, partitions: Sequence[int] | None, journal: Path | None = None) -> list[int]:
+    """What `restore_reset` would reset; nothing is written. Its errors, and ToolError when a node runs on the
+    directory."""
     from waltz_storage.engine.layout import CONTROL_FILE_NAME, LOCK_SIZE
+    from waltz_storage.engine.restore_reset import would_reset
 
-    _, entries = inspect_control_file(str(directory))
+    place = None if journal is None else str(journal)
+    would = would_reset(str(directory), partitions, journal_directory=place)
     with (directory / CONTROL_FILE_NAME).open("rb") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, LOCK_SIZE)
         except OSError:
             raise ToolError(f"{directory}: another process is using this directory") from None
-    if partitions is not None:
-        return [partition for partition in partitions if partition < len(entries)]
-    return [number for number, entry in enumerate(entries) if not isinstance(entry, str) and entry.assigned]
+    return would
 
 
-def fence_of(directory: Path, partition: int) -> tuple[int, int]:
-    """Fence and last completed session of a partition of a stopped node."""
+def fence_of(directory: Path, partition: int, params: StoreParams) -> tuple[int, int]:
+    """Fence and last completed session of a partition of a stopped node, which is one of the cluster with
+    these `params`."""
     from waltz_storage.engine.fence_repair import read_fence
 
-    return read_fence(str(directory), partition)
+    return read_fence(str(directory), partition, params.cluster_key, params.num_partitions)
 
 
-def lower_fence(directory: Path, partition: int, session_id: int) -> int:
-    """Put the fence of a partition of a stopped node down to `session_id`; where it is then."""
+def lower_fence(directory: Path, partition: int, session_id: int, params: StoreParams) -> int:
+    """Put the fence of a partition of a stopped node down to `session_id`; where it is then. `params`: those
+    of the cluster that `session_id` is of."""
     from waltz_storage.engine.fence_repair import lower_fence as lower
 
-    return lower(str(directory), partition, session_id)[0]
+    return lower(str(directory), partition, session_id, params.cluster_key, params.num_partitions)[0]

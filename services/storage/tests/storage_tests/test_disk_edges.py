@@ -27,8 +27,9 @@ from waltz_storage.engine.files import OsFileSystem, write_fully, write_parts_fu
 from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, WITNESS_NAME, SegmentHeader
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry, virgin_entry
+from waltz_storage.engine.restore_reset import reset_for_restore
 from waltz_storage.engine.segment import Segment
-from waltz_storage.engine.storage_manager import StorageManager, delete_log, prepare_reset, reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager, delete_log, prepare_reset
 from waltz_storage.engine.witness import Witness
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 

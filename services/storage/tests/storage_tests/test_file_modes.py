@@ -12,7 +12,8 @@ import pytest
 from waltz_storage.__main__ import close_directory
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, SIDECAR_NAME, WITNESS_NAME
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 
 from .support import KEY, append, now_ms
 

@@ -25,7 +25,7 @@ from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.layout import SIDECAR_NAME
 from waltz_storage.engine.sidecar import Sidecar
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 from .support import (
@@ -117,18 +117,6 @@ def test_safety_c7_a_crashed_directory_without_its_journal_is_refused_in_one_lin
     assert isinstance(error, StorageStartError)
     assert "needs its journal" in str(error)
     assert "restore-reset" in str(error)
-
-
-def test_a_copy_whose_journal_is_lost_can_be_given_up() -> None:
-    """Its marks say that it holds nothing for certain; its peers bring it up to date."""
-    disk = empty_disk()
-    work(opened(disk))
-    disk.restart(CrashMode.KEEP)
-    disk.remove_dir(PLACE)
-    assert reset_for_restore(ROOT, fs=disk) == [0, 2]
-    manager = open_manager(disk, threshold=700)
-    assert all(partition.info.session_id == -1 for partition in manager.partitions.values())
-    manager.close()
 
 
 def test_the_journal_of_another_directory_is_refused() -> None:

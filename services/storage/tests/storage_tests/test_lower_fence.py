@@ -11,7 +11,7 @@ from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.fence_repair import lower_fence, read_fence
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
-from .support import ROOT, empty_disk, open_manager
+from .support import KEY, OTHER_KEY, ROOT, empty_disk, open_manager
 
 HIGHEST = 2**63 - 1
 
@@ -38,18 +38,18 @@ def fence_after_start(disk: FaultyDisk) -> int:
 
 def test_safety_b4_a_fence_is_put_down_for_good() -> None:
     disk = raised()
-    assert read_fence(ROOT, 0, fs=disk) == (HIGHEST, 5)
-    assert lower_fence(ROOT, 0, 6, fs=disk) == (6, 5)
+    assert read_fence(ROOT, 0, KEY, 4, fs=disk) == (HIGHEST, 5)
+    assert lower_fence(ROOT, 0, 6, KEY, 4, fs=disk) == (6, 5)
     assert fence_after_start(disk) == 6
-    assert lower_fence(ROOT, 0, 6, fs=disk) == (6, 5)
-    assert lower_fence(ROOT, 0, 9, fs=disk) == (6, 5)  # it is never raised by this
+    assert lower_fence(ROOT, 0, 6, KEY, 4, fs=disk) == (6, 5)
+    assert lower_fence(ROOT, 0, 9, KEY, 4, fs=disk) == (6, 5)  # it is never raised by this
 
 
 @pytest.mark.parametrize("session_id", [5, 4, -1])
 def test_safety_b4_no_session_that_the_copy_completed_is_let_in_again(session_id: int) -> None:
     disk = raised()
     with pytest.raises(StorageStartError, match="completed session 5"):
-        lower_fence(ROOT, 0, session_id, fs=disk)
+        lower_fence(ROOT, 0, session_id, KEY, 4, fs=disk)
     assert fence_after_start(disk) == HIGHEST
 
 
@@ -57,11 +57,11 @@ def test_safety_b4_a_running_node_and_a_copy_that_is_not_there_are_refused() -> 
     disk = raised()
     manager = open_manager(disk)
     with pytest.raises(StorageStartError, match="using this directory"):
-        lower_fence(ROOT, 0, 6, fs=disk)
+        lower_fence(ROOT, 0, 6, KEY, 4, fs=disk)
     manager.close()
     for partition_id in (1, 99):
         with pytest.raises(StorageStartError):
-            lower_fence(ROOT, partition_id, 6, fs=disk)
+            lower_fence(ROOT, partition_id, 6, KEY, 4, fs=disk)
 
 
 @pytest.mark.parametrize("mode", [CrashMode.KEEP, CrashMode.LOSE, CrashMode.SOME])
@@ -72,13 +72,28 @@ def test_safety_b4_an_interrupted_lowering_leaves_a_fence_and_can_be_repeated(mo
         disk = raised()
         disk.crash_before = len(disk.calls) + calls
         try:
-            lower_fence(ROOT, 0, 6, fs=disk)
+            lower_fence(ROOT, 0, 6, KEY, 4, fs=disk)
         except CrashError:
             disk.restart(mode, rng)
         else:
             break
         assert fence_after_start(disk) in (6, HIGHEST)
-        assert lower_fence(ROOT, 0, 6, fs=disk) == (6, 5)
+        assert lower_fence(ROOT, 0, 6, KEY, 4, fs=disk) == (6, 5)
         assert fence_after_start(disk) == 6
         calls += 1
     assert calls > 3
+
+
+def test_safety_b4_the_fence_of_another_cluster_is_not_put_down() -> None:
+    """Its sessions are counted elsewhere: below the fence are some that were given out there."""
+    disk = raised(fences=(51,))
+    before = disk.files()
+    for key, num_partitions, text in (
+        (OTHER_KEY, 4, f"belongs to another cluster: its key is {KEY}, ZooKeeper has {OTHER_KEY}"),
+        (KEY, 8, "was made for 4 partitions, ZooKeeper has 8"),
+    ):
+        with pytest.raises(StorageStartError, match=text):
+            lower_fence(ROOT, 0, 6, key, num_partitions, fs=disk)
+        with pytest.raises(StorageStartError, match=text):
+            read_fence(ROOT, 0, key, num_partitions, fs=disk)
+    assert disk.files() == before

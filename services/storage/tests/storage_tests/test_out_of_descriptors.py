@@ -14,7 +14,8 @@ import pytest
 from waltz_storage.engine.errors import OutOfResourcesError, StorageError, StorageStartError
 from waltz_storage.engine.files import OsFileSystem
 from waltz_storage.engine.partition import EngineSettings, Partition
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 from .support import KEY, ROOT, append, assert_holds, now_ms, open_manager, segment_path

@@ -18,7 +18,8 @@ from waltz_storage.engine.errors import (
 from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import WITNESS_NAME
 from waltz_storage.engine.partition_info import FLAG_AVAILABLE
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.engine.witness import REGION_SIZE, read_slots
 from waltz_testkit.disk_image import Inode
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk

@@ -15,7 +15,8 @@ from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.journal.directory import dependence
 from waltz_storage.engine.journal.layout import FileHeader
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE
-from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.restore_reset import reset_for_restore
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk, FaultyFile
 
 from .support import JOURNAL, KEY, ROOT, append, assert_holds, empty_disk, refusal

@@ -86,6 +86,7 @@ def dump_control_file(
     """Show cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an
     entry is damaged."""
     from waltz_storage.engine.inspect import inspect_control_file
+    from waltz_storage.engine.journal.directory import RESETTING_VERSION
 
     directory = path if path.is_dir() else path.parent
     if not path.is_dir() and path.name != CONTROL_FILE_NAME:
@@ -121,7 +122,9 @@ def dump_control_file(
                 entry.assigned, entry.available, None,
             )  # fmt: skip
     render_listings(output, [listing])
-    if header.version and output is OutputFormat.TABLE:
+    if header.version == RESETTING_VERSION and output is OutputFormat.TABLE:
+        print_line(f"a reset did not end: run `waltz storage restore-reset {directory}` again")
+    elif header.version and output is OutputFormat.TABLE:
         print_line(f"the files may lack what is in the node's journal: {SETTLE} {directory}")
     if damaged:
         raise DegradedError(f"{damaged} entries of {directory / CONTROL_FILE_NAME} are damaged")

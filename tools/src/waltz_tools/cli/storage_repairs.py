@@ -11,6 +11,8 @@ import typer
 from waltz_admin.accept_restored import lowest_free_session
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.forget import Forgotten, forget_replica
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.serializers import StoreParams
 from waltz_tools import stopped_node
 from waltz_tools.cli.common import (
     ConfigOption,
@@ -45,10 +47,11 @@ def restore_reset(
     """Prepare a storage directory that was restored from a copy, before its node starts again.
 
     Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up
-    and never votes with a log that is older than it claims.
+    and never votes with a log that is older than it claims. Where its journal or waltz-witness is lost no
+    copy can be trusted, so all partitions are reset: --partition is refused.
     """
     chosen = None if partition is None else parse_partitions(partition)
-    would = stopped_node.resettable(directory, chosen)
+    would = stopped_node.resettable(directory, chosen, journal)
     if dry_run:
         names = ",".join(map(str, would)) or "none"
         line = f"would reset partitions {names} of {directory}"
@@ -127,20 +130,22 @@ def lower_fence(
     """Lower session fences that were raised to where no session comes.
 
     Each is set to the session after the last that ZooKeeper gave out and that any node completed, so every
-    session that ever was stays fenced off. All other replicas must answer.
+    session that ever was stays fenced off. All other replicas must answer, and the directory must be one of
+    the cluster of the configuration.
     """
     chosen = parse_partitions(partition)
 
-    async def work(c: Context) -> dict[int, int]:
-        return {p: await lowest_free_session(c.store, c.root, p, tls=c.tls) for p in chosen}
+    async def work(c: Context) -> tuple[StoreParams, dict[int, int], dict[int, int]]:
+        _, params = await read_params(c.store, c.root)
+        found = {p: stopped_node.fence_of(directory, p, params)[0] for p in chosen}
+        return params, found, {p: await lowest_free_session(c.store, c.root, p, tls=c.tls) for p in chosen}
 
-    to = run_admin(config, work)
-    found = {p: stopped_node.fence_of(directory, p)[0] for p in chosen}
+    params, found, to = run_admin(config, work)
     lowered = [p for p in chosen if found[p] > to[p]]
     if lowered and not dry_run:
         confirm(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are lowered", yes)
         for number in lowered:
-            stopped_node.lower_fence(directory, number, to[number])
+            stopped_node.lower_fence(directory, number, to[number], params)
     said = [f"partition {p}: {found[p]} to {to[p]}" for p in lowered] or ["no fence is too high"]
     line = f"{'would lower' if dry_run else 'lowered'} {'; '.join(said)}" if lowered else said[0]
     fences = {str(p): to[p] for p in lowered}

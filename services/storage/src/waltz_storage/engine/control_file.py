@@ -32,7 +32,15 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.free_space import NO_SPACE
-from waltz_storage.engine.journal.directory import abandon, dependence, depending, settle, write_plain
+from waltz_storage.engine.journal.directory import (
+    Dependence,
+    abandon,
+    dependence,
+    depending,
+    resetting,
+    settle,
+    write_plain,
+)
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import (
     PartitionInfo,
@@ -59,6 +67,8 @@ class ControlFile:
         self._syncs = SharedSync(file.sync)
         self._entries: dict[int, tuple[PartitionInfo, int]] = {}
         self.damaged: dict[int, str] = {}
+        self.lost: Dependence | None = None
+        """No node opens the directory: it depends on a journal that cannot be replayed, or on a reset."""
 
     @classmethod
     def open(
@@ -100,24 +110,28 @@ class ControlFile:
         without_journal: bool = False,
     ) -> ControlFile:
         """Lock and load whatever cluster the file belongs to (offline tools). What a journal holds is brought
-        into the files first; `without_journal`: it is given up where that is not possible."""
+        into the files first; `without_journal`: where that is not possible the directory is loaded as it is,
+        with `lost`, and stays refused until `end_reset`."""
         if not fs.exists(join(directory, layout.CONTROL_FILE_NAME)):
             raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
         file = _open_locked(fs, directory, create=False)
         try:
+            lost = None
             try:
                 raw = _head(fs, directory, file, journal_directory)
             except StorageStartError:
-                if not without_journal:
+                lost = dependence(file.pread(layout.HEADER_SIZE, 0))
+                if lost is None or not without_journal:
                     raise
-                abandon(fs, directory, file, journal_directory)
-                raw = file.pread(layout.HEADER_SIZE, 0)
+                raw = lost.plain.to_bytes()
             header = _read_header(raw)
             if header is None:
                 raise StorageStartError(
                     f"{directory}: {layout.CONTROL_FILE_NAME} is damaged or was never finished"
                 )
-            return cls._loaded(fs, directory, file, header)
+            control = cls._loaded(fs, directory, file, header)
+            control.lost = lost
+            return control
         except BaseException:
             file.close()
             raise
@@ -216,6 +230,22 @@ class ControlFile:
     def depend_no_longer(self) -> None:
         """All files are complete without a journal, durably. `OSError`."""
         write_plain(self._file, self.header)
+
+    def begin_reset(self) -> None:
+        """From here on no node opens the directory until `end_reset`, durably. `OSError`."""
+        if self.lost is None:
+            write_fully(self._file, resetting(self.header), 0)
+            self._file.sync()
+
+    def end_reset(self, fs: FileSystem, directory: str, journal_directory: str | None) -> None:
+        """All copies are reset, durably: nodes may open the directory, and its journal is given up.
+        `OSError`."""
+        abandon(fs, directory, self._file, journal_directory)
+        self.lost = None
+
+    def check_cluster(self, directory: str, cluster_key: UUID, num_partitions: int) -> None:
+        """`StorageStartError` when the directory is not one of this cluster."""
+        _check_cluster(directory, self.header, cluster_key, num_partitions)
 
     def close(self) -> None:
         """Close and so unlock."""

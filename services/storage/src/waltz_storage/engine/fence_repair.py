@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
@@ -26,21 +27,31 @@ class StoppedFence(NamedTuple):
     completed_session_id: int
 
 
-def read_fence(directory: str, partition_id: int, *, fs: FileSystem | None = None) -> StoppedFence:
-    """Where the fence is. `StorageStartError` when the node runs, or there is no such copy."""
-    with _stopped(directory, partition_id, fs) as (control, sidecar, info):
+def read_fence(
+    directory: str, partition_id: int, cluster_key: UUID, num_partitions: int, *, fs: FileSystem | None = None
+) -> StoppedFence:
+    """Where the fence is. `StorageStartError` when the node runs, there is no such copy, or the directory is
+    one of another cluster."""
+    with _stopped(directory, partition_id, (cluster_key, num_partitions), fs) as (control, sidecar, info):
         return StoppedFence(_fence(control, sidecar, partition_id), info.session_id)
 
 
 def lower_fence(
-    directory: str, partition_id: int, session_id: int, *, fs: FileSystem | None = None
+    directory: str,
+    partition_id: int,
+    session_id: int,
+    cluster_key: UUID,
+    num_partitions: int,
+    *,
+    fs: FileSystem | None = None,
 ) -> StoppedFence:
     """Put the fence down to `session_id`; one that is lower stays. Doing it twice is fine.
 
-    Whoever calls it has made sure that no session below `session_id` may come back.
+    Whoever calls it has made sure that no session below `session_id` may come back, in the cluster with this
+    key: sessions of another one are not known to it.
     `StorageStartError` as above, and when the copy itself completed that session or a later one.
     """
-    with _stopped(directory, partition_id, fs) as (control, sidecar, info):
+    with _stopped(directory, partition_id, (cluster_key, num_partitions), fs) as (control, sidecar, info):
         if session_id <= info.session_id:
             raise StorageStartError(
                 f"partition {partition_id} completed session {info.session_id}: its fence is not put below that"
@@ -58,7 +69,7 @@ def _fence(control: ControlFile, sidecar: Sidecar, partition_id: int) -> int:
 
 @contextmanager
 def _stopped(
-    directory: str, partition_id: int, fs: FileSystem | None
+    directory: str, partition_id: int, cluster: tuple[UUID, int], fs: FileSystem | None
 ) -> Iterator[tuple[ControlFile, Sidecar, PartitionInfo]]:
     """The files, under the lock of the directory."""
     disk = fs if fs is not None else OsFileSystem()
@@ -66,6 +77,7 @@ def _stopped(
     try:
         control = ControlFile.open_existing(disk, directory)
         try:
+            control.check_cluster(directory, *cluster)
             info = control.info(partition_id)
             if not disk.exists(join(path, layout.SIDECAR_NAME)):
                 text = f"partition {partition_id} has no {layout.SIDECAR_NAME} here"

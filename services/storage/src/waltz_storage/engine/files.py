@@ -67,7 +67,8 @@ class FileSystem(Protocol):
     """What the engine needs of a disk. Paths are plain strings."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and writing; `create` makes a missing file."""
+        """Open for reading and writing; `create` makes a missing file. `OSError`, with the path, for what is
+        not a regular file: nothing waits for the other end of a named pipe."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -197,13 +198,17 @@ class OsFileSystem:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        fd = os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
-        if not read_only:
-            try:
-                _close_to_others(fd, _NOT_THE_OWNER)
-            except BaseException:
-                os.close(fd)
-                raise
+        # Without O_NONBLOCK the opening of a named pipe waits for its other end. For files it means nothing.
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
+            if not read_only:
+                _close_to_others(fd, facts, _NOT_THE_OWNER)
+        except BaseException:
+            os.close(fd)
+            raise
         return OsFile(path, fd)
 
     def listdir(self, path: str) -> list[str]:
@@ -248,15 +253,14 @@ def close_to_others(directory: str) -> None:
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _close_to_others(fd, stat.S_IRWXO)
+        _close_to_others(fd, os.fstat(fd), stat.S_IRWXO)
     finally:
         os.close(fd)
 
 
-def _close_to_others(fd: int, rights: int) -> None:
+def _close_to_others(fd: int, facts: os.stat_result, rights: int) -> None:
     """Take rights of others away from a file or directory of ours that was made wider: by 0.13.2, or by
     a person."""
-    facts = os.fstat(fd)
     if facts.st_mode & rights and facts.st_uid == os.geteuid():
         os.fchmod(fd, stat.S_IMODE(facts.st_mode) & ~rights)
 

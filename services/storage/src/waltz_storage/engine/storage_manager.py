@@ -40,8 +40,8 @@ from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.partition import EngineSettings, Partition, Shown
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
-from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
-from waltz_storage.engine.witness import REFILL, Witness
+from waltz_storage.engine.sidecar import Sidecar, fence_past
+from waltz_storage.engine.witness import REFILL, Witness, is_missed
 
 log = structlog.get_logger(__name__)
 
@@ -214,20 +214,12 @@ class StorageManager:
 
     def _miss_witness(self) -> None:
         """`StorageStartError` when the witness is gone and side files say that there was one."""
-        if self.control.witness.exists:
-            return
-        for partition_id in self.control.assigned():
-            try:
-                missed = self.control.info(partition_id).session_id >= 0 and is_witnessed(
-                    self._fs, self._path(partition_id), partition_id
-                )
-            except OSError:  # said by the partition, when it is opened
-                continue
-            if missed:
-                raise StorageStartError(
-                    f"{self.directory}: {layout.WITNESS_NAME} is missing, so other files may be missing too; put it back, or "
-                    f"let the node be brought up to date by its peers: `waltz storage restore-reset {self.directory}`"
-                )
+        infos = {partition_id: self.control.info(partition_id) for partition_id in self.control.assigned()}
+        if is_missed(self._fs, self.directory, infos):
+            raise StorageStartError(
+                f"{self.directory}: {layout.WITNESS_NAME} is missing, so other files may be missing too; put it back, or "
+                f"let the node be brought up to date by its peers: `waltz storage restore-reset {self.directory}`"
+            )
 
     def _path(self, partition_id: int) -> str:
         return join(self.directory, str(partition_id))
@@ -454,45 +446,3 @@ def prepare_reset(
         sidecar.sync()
     finally:
         sidecar.close()
-
-
-def _without_session(info: PartitionInfo) -> PartitionInfo:
-    """A copy of which nothing is known: rule A1 keeps it from voting, so no file of it is missed either."""
-    return info._replace(session_id=-1, low_water_mark=-1, local_low_water_mark=-1)
-
-
-def reset_for_restore(
-    directory: str,
-    partition_ids: Iterable[int] | None = None,
-    *,
-    fs: FileSystem | None = None,
-    journal_directory: str | None = None,
-) -> list[int]:
-    """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
-
-    Resets the marks of the given partitions (all assigned ones when `None`) to "no session", keeps their
-    files, flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control
-    file's lock is taken. `StorageStartError` when it is running or the directory is no storage
-    directory. What its journal holds is brought into the files if that can be done, and given up if not;
-    `journal_directory`: where it is, if not inside the directory. Doing it twice is fine.
-    """
-    disk = fs if fs is not None else OsFileSystem()
-    try:
-        control = ControlFile.open_existing(disk, directory, journal_directory, without_journal=True)
-    except OSError as error:
-        raise StorageStartError(f"{directory}: {error.strerror or error}") from error
-    try:
-        wanted = control.assigned() if partition_ids is None else sorted(set(partition_ids))
-        infos = {partition_id: control.info(partition_id) for partition_id in wanted}
-        for partition_id in wanted:
-            path = join(directory, str(partition_id))
-            prepare_reset(disk, path, partition_id, infos[partition_id], control.witness)
-            for _ in range(2):  # both structs: the old session must not come back with a damaged one
-                control.update(partition_id, _without_session)
-    except OSError as error:
-        raise StorageStartError(f"{directory}: {error.strerror or error}") from error
-    except OutOfResourcesError as error:
-        raise StorageStartError(str(error)) from error
-    finally:
-        control.close()
-    return wanted

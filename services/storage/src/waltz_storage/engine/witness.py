@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
 from waltz_protocol.checksum import crc32
@@ -302,6 +303,24 @@ def _missing(fs: FileSystem, directory: str, facts: Facts) -> list[str]:
         for size, names in expected.items()
         if max(file_size(fs, join(directory, name)) for name in names) < size
     ]
+
+
+def is_missed(fs: FileSystem, directory: str, infos: Mapping[int, PartitionInfo]) -> bool:
+    """Whether the witness is gone and a side file says that there was one. `infos`: the control entries of
+    all assigned partitions."""
+    if fs.exists(join(directory, layout.WITNESS_NAME)):
+        return False
+    return any(
+        info.session_id >= 0 and _is_witnessed(fs, join(directory, str(partition_id)), partition_id)
+        for partition_id, info in infos.items()
+    )
+
+
+def _is_witnessed(fs: FileSystem, directory: str, partition_id: int) -> bool:
+    try:
+        return is_witnessed(fs, directory, partition_id)
+    except OSError:  # said by the partition, when it is opened
+        return False
 
 
 def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo) -> str | None:

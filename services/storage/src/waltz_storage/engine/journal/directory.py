@@ -4,11 +4,13 @@ While a node runs with a journal, its partition files may lack what the journal 
 version 1, the complement of the cluster key in place of the key, and behind the partition count: `char[16]
 journal id | i32 number of journal files`. Release 0.13.2 does not look at the version, but refuses a key that
 is not its cluster's, and so does an earlier release of ours: neither can open files that lack acknowledged
-records. After an orderly end, and after a replay, the header is that of release 0.13.2 again.
+records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2, with
+no journal, is that of a directory whose copies are being reset (`restore_reset.py`): no node opens it either.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
 newest journal file written again and synced, then the changes in it made. Of the end, all files synced, then
-the journal's files released, then the header. The header is one sector, so it is the one or the other.
+the journal's files released, then the header. Of a reset that gives the journal up, all copies reset, then
+the header, then the journal's files released. The header is one sector, so it is the one or the other.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
 
 JOURNALED_VERSION = 1
+RESETTING_VERSION = 2
 JOURNAL_DIRECTORY = "waltz-journal"
 _JOURNAL = struct.Struct(">16si")
 _JOURNAL_OFFSET = 32
@@ -42,6 +45,8 @@ class Dependence(NamedTuple):
     journal_id: UUID
     files: int
     plain: ControlHeader
+    resetting: bool
+    """It depends on no journal, but on the end of a reset that was begun."""
 
 
 def journal_directory(directory: str, configured: str | None) -> str:
@@ -60,10 +65,19 @@ def _where(fs: FileSystem, directory: str, configured: str | None, journal_id: U
 
 def depending(header: ControlHeader, journal_id: UUID, files: int) -> bytes:
     """The header of a directory that depends on a journal."""
-    hidden = UUID(bytes=_complement(header.cluster_key.bytes))
-    raw = bytearray(header._replace(version=JOURNALED_VERSION, cluster_key=hidden).to_bytes())
+    raw = bytearray(_hidden(header, JOURNALED_VERSION))
     _JOURNAL.pack_into(raw, _JOURNAL_OFFSET, journal_id.bytes, files)
     return bytes(raw)
+
+
+def resetting(header: ControlHeader) -> bytes:
+    """The header of a directory whose copies are being reset."""
+    return _hidden(header, RESETTING_VERSION)
+
+
+def _hidden(header: ControlHeader, version: int) -> bytes:
+    hidden = UUID(bytes=_complement(header.cluster_key.bytes))
+    return header._replace(version=version, cluster_key=hidden).to_bytes()
 
 
 def dependence(raw: bytes) -> Dependence | None:
@@ -71,11 +85,12 @@ def dependence(raw: bytes) -> Dependence | None:
     if len(raw) < HEADER_SIZE:
         return None
     header = ControlHeader.from_bytes(raw)
-    if header.version != JOURNALED_VERSION:
+    if header.version not in (JOURNALED_VERSION, RESETTING_VERSION):
         return None
     key = UUID(bytes=_complement(header.cluster_key.bytes))
     journal_id, files = _JOURNAL.unpack_from(raw, _JOURNAL_OFFSET)
-    return Dependence(UUID(bytes=journal_id), files, header._replace(version=0, cluster_key=key))
+    plain = header._replace(version=0, cluster_key=key)
+    return Dependence(UUID(bytes=journal_id), files, plain, header.version == RESETTING_VERSION)
 
 
 def _complement(raw: bytes) -> bytes:
@@ -86,25 +101,13 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
     """Bring a directory that depends on a journal into the plain state; returns the number of changes made.
 
     `control`: its control file, locked. `JournalLostError` in one line when the journal is not there, is
-    damaged or belongs to another directory, `StorageStartError` when the disk fails; then nothing but files
-    that the journal speaks of has changed, and it may be tried again.
+    damaged or belongs to another directory, `StorageStartError` when the disk fails or a reset did not end;
+    then nothing but files that the journal speaks of has changed, and it may be tried again.
     """
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is None:
         return 0
-    if not 0 < found.files <= _MOST_FILES:
-        raise StorageStartError(f"{directory}: the header of {CONTROL_FILE_NAME} is damaged")
-    try:
-        place = _where(fs, directory, configured, found.journal_id)
-    except OSError as error:
-        raise StorageStartError(
-            f"{directory}: its journal cannot be read: {error.strerror or error}"
-        ) from error
-    if not fs.is_dir(place):
-        raise JournalLostError(
-            f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
-            f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
-        )
+    place = _journal_needed(fs, directory, configured, found)
     replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
     try:
         make_durable(fs, place, found.journal_id, found.files)
@@ -120,6 +123,47 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
         reason = error.strerror or error if isinstance(error, OSError) else error
         raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason}") from error
     return replay.changes
+
+
+def _journal_needed(fs: FileSystem, directory: str, configured: str | None, found: Dependence) -> str:
+    """The directory of the journal that a directory depends on. `StorageStartError`."""
+    if found.resetting:
+        raise StorageStartError(
+            f"{directory}: a reset of its copies was begun and did not end: run `waltz storage restore-reset {directory}` again"
+        )
+    if not 0 < found.files <= _MOST_FILES:
+        raise StorageStartError(f"{directory}: the header of {CONTROL_FILE_NAME} is damaged")
+    try:
+        place = _where(fs, directory, configured, found.journal_id)
+    except OSError as error:
+        raise StorageStartError(
+            f"{directory}: its journal cannot be read: {error.strerror or error}"
+        ) from error
+    if not fs.is_dir(place):
+        raise JournalLostError(
+            f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
+            f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
+        )
+    return place
+
+
+def lost_dependence(fs: FileSystem, directory: str, configured: str | None) -> Dependence | None:
+    """On what a directory depends, if `settle` would not bring it there, as far as reading shows. Nothing is
+    changed. `OSError`."""
+    file = fs.open(join(directory, CONTROL_FILE_NAME), read_only=True)
+    try:
+        found = dependence(file.pread(HEADER_SIZE, 0))
+    finally:
+        file.close()
+    if found is None:
+        return None
+    try:
+        place = _journal_needed(fs, directory, configured, found)
+        for _ in read_journal(fs, place, found.journal_id, found.files):
+            pass
+    except (StorageStartError, JournalDamagedError, OSError):
+        return found
+    return None
 
 
 def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> int:
@@ -140,10 +184,13 @@ def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> 
 
 
 def abandon(fs: FileSystem, directory: str, control: File, configured: str | None) -> None:
-    """Give up what the journal holds, if it is there. `OSError`."""
+    """Give up what the journal holds, if it is there; a reset has ended. All copies were reset before, and
+    that is durable: from the first write on a node opens the directory. `OSError`."""
     found = dependence(control.pread(HEADER_SIZE, 0))
-    if found is not None:
-        write_plain(control, found.plain)
+    if found is None:
+        return
+    write_plain(control, found.plain)
+    if not found.resetting:
         place = _where(fs, directory, configured, found.journal_id)
         if fs.is_dir(place):
             release_journal(fs, place, found.journal_id, min(max(0, found.files), _MOST_FILES))

@@ -1,0 +1,101 @@
+"""Planted bugs in the repairs of a stopped node: copies that are given up, and a fence that is lowered."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_engine = bugs_in("services/storage/src/waltz_storage/engine")
+
+RESTORE_RESET_BUGS = (
+    # ---- copies that cannot be trusted
+    _engine(
+        "part_of_what_is_lost_is_reset",
+        "A5",
+        "restore_reset.py",
+        "            _refuse_a_part(disk, directory, control.lost, assigned)\n        for",
+        "            pass\n        for",
+        "Partitions that were not named vote with logs whose newest records were in the lost journal.",
+    ),
+    _engine(
+        "part_is_reset_where_the_witness_is_missing",
+        "C6",
+        "restore_reset.py",
+        "    elif is_missed(fs, directory, assigned):\n",
+        "    elif False:\n",
+        "The reset of one partition makes the witness anew, and lost files of the others are not missed.",
+    ),
+    _engine(
+        "part_is_reset_after_a_reset_that_did_not_end",
+        "A5",
+        "control_file.py",
+        "            control.lost = lost\n",
+        "            control.lost = None if lost is None or lost.resetting else lost\n",
+        "What kept the node from starting is forgotten with the first reset that was interrupted.",
+    ),
+    _engine(
+        "journal_is_given_up_before_the_reset",
+        "C7",
+        "restore_reset.py",
+        "        for partition_id in wanted:\n            path",
+        "        control.end_reset(disk, directory, journal_directory)\n        for partition_id in wanted:\n            path",
+        "A reset that is killed leaves copies that vote with logs that lack acknowledged records.",
+    ),
+    _engine(
+        "directory_is_not_refused_while_it_is_reset",
+        "A5",
+        "control_file.py",
+        "            write_fully(self._file, resetting(self.header), 0)\n            self._file.sync()\n",
+        "            pass\n",
+        "The first copy that is reset makes the witness anew; after a kill the node starts with the others.",
+    ),
+    _engine(
+        "mark_of_a_reset_is_not_synced",
+        "A5",
+        "control_file.py",
+        "            write_fully(self._file, resetting(self.header), 0)\n            self._file.sync()\n",
+        "            write_fully(self._file, resetting(self.header), 0)\n",
+        "After a power loss the witness is there again, and the header says nothing of the reset.",
+    ),
+    _engine(
+        "directory_that_is_being_reset_shows_its_key",
+        "A5",
+        "journal/directory.py",
+        "    return _hidden(header, RESETTING_VERSION)\n",
+        "    return header._replace(version=RESETTING_VERSION).to_bytes()\n",
+        "0.13.2 opens a directory with copies that are not reset yet.",
+    ),
+    _engine(
+        "dry_run_of_a_reset_does_not_read_the_journal",
+        "A5",
+        "journal/directory.py",
+        "        for _ in read_journal(fs, place, found.journal_id, found.files):\n            pass\n",
+        "        _ = read_journal(fs, place, found.journal_id, found.files)\n",
+        "A dry run promises to reset a part, and the command refuses it.",
+    ),
+    _engine(
+        "dry_run_of_a_reset_leaves_out_what_does_not_exist",
+        "A5",
+        "restore_reset.py",
+        "        if not 0 <= partition_id < len(entries):\n",
+        "        if partition_id >= len(entries):\n            continue\n        if partition_id < 0:\n",
+        "Only the command itself says that a partition does not exist.",
+    ),
+    # ---- a fence that is lowered
+    _engine(
+        "fence_of_another_cluster_is_lowered",
+        "B4",
+        "fence_repair.py",
+        "            control.check_cluster(directory, *cluster)\n",
+        "",
+        "Sessions that were given out get in again, by the word of a cluster that does not know them.",
+    ),
+    # ---- what is read
+    _engine(
+        "anything_is_taken_for_a_file",
+        "tools",
+        "files.py",
+        "            if not stat.S_ISREG(facts.st_mode):\n",
+        "            if stat.S_ISLNK(facts.st_mode):\n",
+        "An error of a named pipe or a directory does not say which one it is.",
+    ),
+)

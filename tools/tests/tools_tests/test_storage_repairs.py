@@ -1,0 +1,139 @@
+"""`waltz storage restore-reset` and `lower-fence` on directories that are not what somebody believes,
+and what reads storage directories on names that are no files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from waltz_admin import seeding
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_runtime.exit_code import ExitCode
+from waltz_storage.engine.fence_repair import read_fence
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_tools.__main__ import run
+
+from .test_cli import zookeeper  # noqa: F401
+from .test_disk import _crashed_with_a_journal
+
+OTHER_KEY = UUID(int=7)
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Path:
+    """A directory with partition 1, whose journal is lost."""
+    directory = tmp_path / "node"
+    directory.mkdir()
+    _crashed_with_a_journal(directory)
+    return directory
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_safety_a5_what_would_be_left_or_does_not_exist_is_said_before_anything_is_written(
+    option: str, lost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run says what the command would say."""
+    shutil.move(lost / "waltz-journal", lost.parent / "elsewhere")
+    before = _files(lost)
+    command = ["storage", "restore-reset", str(lost), option]
+    for partitions, text in (
+        ("0", "its journal cannot be replayed (if it is elsewhere, pass --journal)"),
+        ("1,9", "partition 9 does not exist: the cluster has 2"),
+    ):
+        assert run([*command, "-p", partitions]) == ExitCode.FAILED
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert text in err
+        assert len(err.splitlines()) == 1
+        assert _files(lost) == before
+    elsewhere = ["--journal", str(lost.parent / "elsewhere")]
+    assert run([*command, *elsewhere, "-p", "0"]) == ExitCode.OK
+    assert "reset partitions 0 of" in capsys.readouterr().out
+
+
+def test_a_reset_that_did_not_end_is_shown(
+    lost: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    assert run(["disk", "settle", str(lost)]) == ExitCode.OK
+    monkeypatch.setattr("waltz_storage.engine.restore_reset.prepare_reset", killed)
+    assert run(["storage", "restore-reset", str(lost), "--yes"]) == ExitCode.FAILED
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert run(["disk", "dump-control-file", str(lost)]) == ExitCode.OK
+    assert f"a reset did not end: run `waltz storage restore-reset {lost}` again" in capsys.readouterr().out
+    assert run(["disk", "settle", str(lost)]) == ExitCode.FAILED
+    assert "a reset of its copies was begun and did not end" in capsys.readouterr().err
+    assert run(["storage", "restore-reset", str(lost), "--yes"]) == ExitCode.OK
+
+
+def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Sessions of another cluster say nothing about those that were given out here."""
+
+    async def created() -> UUID:
+        session = zookeeper.session()
+        made = await seeding.create(session, "/own", "lab", 2)
+        await StoreMetadata(session, "/own").create_partition(0, PartitionMetadata(1, 2, {}))
+        return made.params.cluster_key
+
+    key = asyncio.run(created())
+    config = tmp_path / "own.yaml"
+    config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /own\nssl.enabled: false\n")
+    for own in (True, False):
+        directory, held = tmp_path / f"node-{own}", key if own else OTHER_KEY
+        directory.mkdir()
+        manager = StorageManager.open(str(directory), cluster_key=held, num_partitions=2, now_ms=lambda: 1)
+        manager.assign(0).raise_fence(51)
+        manager.close()
+        for option in ("--dry-run", "--yes"):
+            code = run(["storage", "lower-fence", "-c", str(config), str(directory), "-p", "0", option])
+            out, err = capsys.readouterr()
+            if own:
+                assert code == ExitCode.OK, err
+                assert "partition 0: 51 to 3" in out
+            else:
+                assert code == ExitCode.FAILED
+                assert f"its key is {OTHER_KEY}, ZooKeeper has {key}" in err
+        assert read_fence(str(directory), 0, held, 2)[0] == (3 if own else 51)
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory"])
+def test_what_is_not_a_regular_file_is_named_and_nothing_waits_for_it(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment, control = tmp_path / "0.seg", tmp_path / "node" / "waltz-storage.ctl"
+    control.parent.mkdir()
+    for path in (segment, control):
+        path.mkdir() if kind == "a directory" else os.mkfifo(path)
+    node = str(control.parent)
+    for path, commands in (
+        (
+            segment,
+            (["disk", "dump-segment", "-m"], ["disk", "verify-segment"], ["disk", "segment-statistic"]),
+        ),
+        (control, (["disk", "dump-control-file"], ["disk", "check"], ["disk", "settle"])),
+        (control, (["storage", "restore-reset", "--dry-run"], ["storage", "restore-reset", "--yes"])),
+    ):
+        for command in commands:
+            assert run([*command, str(segment) if path == segment else node]) == ExitCode.FAILED
+            err = capsys.readouterr().err
+            assert str(path) in err, command
+            assert ("not a regular file" in err) or ("Is a directory" in err), command
+            assert len(err.splitlines()) == 1
