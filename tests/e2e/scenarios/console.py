@@ -135,7 +135,13 @@ def _ask_without_the_token(world: World) -> None:
     url = f"https://{CLUSTER}-console.{NAMESPACE}.svc:8090/api/overview"
     elsewhere = world.kubectl.in_namespace("default")
     command = ["--command", "--", "/opt/waltz/bin/python", "-c", _ASK.format(url=url)]
-    options = ["--image", IMAGE, "--restart=Never", "--rm", "-i", "--quiet"]
-    said = elsewhere("run", "stranger", *options, *command, timeout_seconds=180.0)
+    # Not attached to it: what a pod says before anybody has attached is lost that way.
+    elsewhere("run", "stranger", "--image", IMAGE, "--restart=Never", *command)
+    try:
+        ended = "--for=jsonpath={.status.phase}=Succeeded"
+        elsewhere("wait", "pod/stranger", ended, "--timeout=150s", timeout_seconds=180.0)
+        said = elsewhere("logs", "stranger")
+    finally:
+        elsewhere("delete", "pod", "stranger", "--wait=false")
     if "status 401" not in said:
         raise AssertionError(f"a pod without the token: {said}")
