@@ -274,7 +274,16 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_transact.py",
         f"{_CLIENT}/test_contract.py",
     ),
+    "waltz_client/_internal/core.py": (
+        f"{_CLIENT}/test_raised_cancellation.py",
+        f"{_CLIENT}/test_closing.py",
+    ),
+    "waltz_client/_internal/observers.py": (
+        f"{_CLIENT}/test_raised_cancellation.py",
+        f"{_CLIENT}/test_observer.py",
+    ),
     "waltz_client/_internal/append/window.py": (
+        f"{_CLIENT}/test_raised_cancellation.py",
         f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
@@ -306,13 +315,17 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stop_applying.py",
         f"{_CLIENT}/test_contract.py",
     ),
-    "waltz_client/_internal/stream/feed_cursor.py": (f"{_CLIENT}/test_flow_control.py",),
+    "waltz_client/_internal/stream/feed_cursor.py": (
+        f"{_CLIENT}/test_raised_cancellation.py",
+        f"{_CLIENT}/test_flow_control.py",
+    ),
     "waltz_client/_internal/stream/readers.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_flow_control.py",
     ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
     "waltz_client/_internal/stream/partition.py": (
+        f"{_CLIENT}/test_raised_cancellation.py",
         f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_mount.py",

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from waltz_client._internal.observers import Observers
+from waltz_client._internal.raised import RAISED, reportable
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client._internal.stream.readers import Readers
 from waltz_client.callbacks import WaltzClientCallbacks
@@ -36,23 +37,6 @@ async def settle(value: T | Awaitable[T]) -> T:
     if inspect.isawaitable(value):
         return await value
     return value
-
-
-def reportable(error: BaseException) -> Exception:
-    """What a callback raised, as an error to report. Raised again when it is the cancellation of this very
-    task.
-
-    A callback can raise CancelledError on its own, say by awaiting a task of its own that was cancelled: an
-    error like any other.
-    """
-    if isinstance(error, Exception):
-        return error
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise error
-    failure = RuntimeError(f"a callback raised {type(error).__name__}")
-    failure.__cause__ = error
-    return failure
 
 
 class Applier:
@@ -203,7 +187,7 @@ class Applier:
                 else:
                     await self._observed(self._observers, transaction)
                 break
-            except (Exception, asyncio.CancelledError) as error:
+            except RAISED as error:
                 failure = reportable(error)
                 await self._report(txid, failure)
                 if isinstance(failure, StopApplyingError):
@@ -224,7 +208,7 @@ class Applier:
         started = observers.apply_started(self._partition_id, txid)
         try:
             await settle(self._callbacks.apply_transaction(transaction))
-        except (Exception, asyncio.CancelledError) as error:
+        except RAISED as error:
             failure = error if isinstance(error, Exception) else RuntimeError("it was cancelled")
             raise
         finally:
@@ -233,7 +217,7 @@ class Applier:
     async def _report(self, txid: int, error: Exception) -> None:
         try:
             await settle(self._callbacks.uncaught_exception(self._partition_id, txid, error))
-        except (Exception, asyncio.CancelledError) as raised:
+        except RAISED as raised:
             reportable(raised)
             log.exception(
                 "partition %d: uncaught_exception raised at transaction %d",

@@ -18,10 +18,11 @@ from waltz_client._internal.append.own_locks import OwnLocks
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
 from waltz_client._internal.append.transaction_monitor import Cause
-from waltz_client._internal.applier import Applier, reportable, settle
+from waltz_client._internal.applier import Applier, settle
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.raised import RAISED, reportable
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.transact import D, Decide, Transact
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -153,7 +154,7 @@ class Submissions:
             return
         try:
             await self._execute_and_send(submission)
-        except (Exception, asyncio.CancelledError) as error:
+        except RAISED as error:
             self._withdraw(submission)  # also when its caller was cancelled: nothing was sent
             failure = reportable(error)
             await self._last(submission, lambda: context.on_exception(failure))
@@ -349,7 +350,7 @@ class Submissions:
     async def _call(self, partition_id: int | None, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
             await settle(function())
-        except (Exception, asyncio.CancelledError) as error:
+        except RAISED as error:
             reportable(error)
             log.exception("a callback of a transaction context raised", extra={"partition": partition_id})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 from waltz_client._internal.appender import Appender
 from waltz_client._internal.applier import Applier
@@ -131,20 +132,19 @@ class ClientCore:
 
     async def close(self) -> None:
         """End everything: pending appends are unknown, readers and waiters get ClientClosedError.
-        Idempotent."""
+        Idempotent. Whatever one part raises, the others end too."""
         if self.life.closed:
             return
         self.life.end()
-        if self._remove_listener is not None:
-            self._remove_listener()
-        self.partitions.close()
-        self.rpc.close()
-        try:
-            await self.submissions.close()
-        finally:
-            await self.life.cancel_tasks()
+        async with AsyncExitStack() as stack:  # what is entered last ends first
             if self.producer is not None:
-                await self.producer.close()
+                stack.push_async_callback(self.producer.close)
+            stack.push_async_callback(self.life.cancel_tasks)
+            stack.push_async_callback(self.submissions.close)
+            stack.callback(self.rpc.close)
+            stack.callback(self.partitions.close)
+            if self._remove_listener is not None:
+                stack.callback(self._remove_listener)
 
     def _applier_stopped(self, applier: Applier) -> None:
         self.submissions.report_committed(applier)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from waltz_client._internal.append.sequence_window import SequenceWindow
@@ -101,10 +102,11 @@ class Partitions:
 
     def close(self) -> None:
         """Pending appends are unknown; readers, writers and appliers get ClientClosedError."""
-        for partition in self.streams.values():
-            partition.close()
-        for applier in self.appliers.values():
-            applier.stop(ClientClosedError("the client is closed"))
+        with ExitStack() as stack:  # whatever one raises, the others end too
+            for applier in reversed(self.appliers.values()):
+                stack.callback(applier.stop, ClientClosedError("the client is closed"))
+            for partition in reversed(self.streams.values()):
+                stack.callback(partition.close)
 
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """See `PartitionHost`."""

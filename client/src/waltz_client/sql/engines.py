@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 
-from waltz_client._internal.applier import reportable
+from waltz_client._internal.raised import reportable
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.sql.threads import DatabaseThreads
 from waltz_client.transaction import DataTransaction

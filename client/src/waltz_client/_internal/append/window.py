@@ -22,6 +22,7 @@ from waltz_client._internal.append.transaction_monitor import (
     TransactionMonitor,
 )
 from waltz_client._internal.observers import Observers
+from waltz_client._internal.raised import RAISED
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.errors import AppendError
 from waltz_client.transaction import FeedFields
@@ -186,7 +187,7 @@ class AppendWindow:
                 self.line.wake(self.room)  # before `on_done`, which may send: who waits came first
             try:
                 entry.on_done(entry)
-            except Exception:
+            except RAISED:
                 log.exception(
                     "partition %d: the on_done function of an append raised",
                     entry.partition_id,

@@ -79,7 +79,7 @@ class FeedCursor:
 
     def accept_turn(self, fields: Sequence[FeedFields]) -> None:
         """LIVE: take what the stream brought this turn (consecutive). Parks the cursor when it does not
-        fit."""
+        fit, or does not continue at its place: the rest is asked for again from there."""
         tail = self.tail
         if tail is None:
             tail = fields[0][4] - 1
@@ -88,6 +88,9 @@ class FeedCursor:
             fields = fields[skip:]
             if not fields:
                 return
+        elif skip < 0:
+            self.state = CursorState.PARKED
+            return
         self._accept(fields)
 
     def end_own_turn(self) -> None:

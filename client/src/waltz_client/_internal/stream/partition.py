@@ -195,9 +195,11 @@ class StreamPartition:
         """The client closes: pending appends end as unknown, readers and writers with ClientClosedError."""
         self._unmount(MountEvent.CLOSED, "the client is closed")
         self.session = None
-        self.window.close()
-        self.window.line.fail(ClientClosedError("the client is closed"))
-        self.readers.fail_all(ClientClosedError("the client is closed"))
+        try:
+            self.window.close()
+        finally:
+            self.window.line.fail(ClientClosedError("the client is closed"))
+            self.readers.fail_all(ClientClosedError("the client is closed"))
 
     # -- mounting --------------------------------------------------------------------------------------------
 
@@ -328,6 +330,8 @@ class StreamPartition:
         readers = self.readers
         if txid == self.received + 1:
             self.received = txid
+            if readers.live:  # before anybody is informed: what counts as received reaches the readers
+                readers.turn.append(fields)
             window = self.window
             if fields[0] == self.client_id:
                 resolved = window.monitor.committed(fields[3], fields[1], txid, fields[5])
@@ -337,8 +341,6 @@ class StreamPartition:
                     window.not_awaited(fields)
             if txid >= window.monitor.next_release:
                 window.deliver(window.monitor.advance(txid))
-            if readers.live:
-                readers.turn.append(fields)
         for cursor in readers.backfills:
             if txid == cursor.expected and txid <= self.received:
                 cursor.expected = txid + 1

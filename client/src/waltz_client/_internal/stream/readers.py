@@ -240,6 +240,8 @@ class Readers:
                 cursor.accept_turn(turn)
                 if cursor.state is CursorState.PARKED:
                     self.live.remove(cursor)
+                    if cursor.drained and self._source.mounted:  # not full: the turn did not continue there
+                        self._start(cursor)
         for cursor in list(self.backfills):
             self._settle(cursor)
         if self.any_full:
