@@ -298,7 +298,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_compressed_blocks.py",
         f"{_CLIENT}/test_rpc.py",
     ),
-    "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_client/_internal/rpc/block_feed.py": (
+        f"{_CLIENT}/test_from_now_on.py",
+        f"{_CLIENT}/test_blocks.py",
+    ),
     "waltz_client/_internal/range_pieces.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_spark/blocks.py": (f"{_SPARK}/test_blocks.py",),
     "waltz_spark/stream.py": (f"{_SPARK}/test_stream_reader.py",),
@@ -325,6 +328,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
     "waltz_client/_internal/stream/partition.py": (
+        f"{_CLIENT}/test_from_now_on.py",
         f"{_CLIENT}/test_raised_cancellation.py",
         f"{_CLIENT}/test_append_answers.py",
         f"{_CLIENT}/test_stream_partition.py",

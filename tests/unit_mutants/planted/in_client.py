@@ -134,6 +134,30 @@ CLIENT_BUGS = (
         "        elif tick - self._since >= 2**40 * limit:\n",
         "A feed that ended while an append waits for it is never asked for again.",
     ),
+    _bug(
+        "feed_from_now_on_begins_where_a_server_hears_of_it",
+        "E1",
+        "rpc/block_feed.py",
+        "            self.position = self._begins_by\n",
+        "            pass\n",
+        "A feed from now on leaves out what was appended while its server did not serve the partition yet.",
+    ),
+    _bug(
+        "feed_from_now_on_is_not_opened_again",
+        "E1",
+        "rpc/block_feed.py",
+        "            if self._begins_by is not None and self._begins_by < block.first - 1:\n",
+        "            if False:\n",
+        "A feed from now on leaves out what was appended while its request was on its way.",
+    ),
+    _bug(
+        "feed_from_now_on_does_not_hear_of_the_end",
+        "E1",
+        "stream/partition.py",
+        "            self.readers.end_known(mark)\n",
+        "            pass\n",
+        "A feed from now on begins where the partition was mounted, or later.",
+    ),
     # ---- window and monitor
     _bug(
         "stale_mark_for_flushes",

@@ -39,13 +39,14 @@ class BlockFeed(PartitionCall):
     """See the module. Owner: its reader, on the loop.
 
     Invariants: `position` is the last transaction covered by what was accepted, None while a reader that
-    starts from the end has not heard where that is; blocks are accepted only if they continue there, and are
+    starts from the end has not heard where that is; then it begins after `_begins_by` at the latest, if that
+    is known; blocks are accepted only if they continue there, and are
     taken in this order. What is buffered and what is granted are at most the window together (in bytes: and
     one transaction).
     """
 
     __slots__ = (
-        "_granted", "_granted_bytes", "_headers", "_on_covered", "_on_ready", "_opened", "_req_id", "_until",
+        "_begins_by", "_granted", "_granted_bytes", "_headers", "_on_covered", "_on_ready", "_opened", "_req_id", "_until",
         "_window", "_window_bytes", "blocks", "buffered", "buffered_bytes", "cut", "error", "old_server", "position",
     )  # fmt: skip
 
@@ -72,6 +73,7 @@ class BlockFeed(PartitionCall):
         self.error: WaltzClientError | None = None
         self.old_server = False
         self.cut: BlockCutter = parse_block
+        self._begins_by: int | None = None
         self._until = until
         self._window = window_transactions
         self._window_bytes = window_bytes
@@ -96,6 +98,8 @@ class BlockFeed(PartitionCall):
 
     def takes(self, version: int) -> bool:
         """See `PartitionCall`."""
+        if self.position is None:
+            self.position = self._begins_by
         if version >= BLOCKS_SINCE:
             return True
         self.old_server = True
@@ -136,6 +140,9 @@ class BlockFeed(PartitionCall):
         """FEED_BLOCK. ProtocolError unless it continues where the last one ended, within the credit."""
         begins = not self._opened
         if self.position is None:
+            if self._begins_by is not None and self._begins_by < block.first - 1:
+                self._open_again()
+                return
             self.position = block.first - 1
         if block.first != self.position + 1:
             raise ProtocolError(
@@ -164,6 +171,14 @@ class BlockFeed(PartitionCall):
         self._on_covered(self, begins and not block.count)
         self._on_ready()
 
+    def _open_again(self) -> None:
+        """Its server heard of it after the end was known here: from there on, not from its end by then."""
+        session, self.session = self.session, None
+        if session is not None:
+            self.withdraw(session)
+        self.attempts = 1
+        self._calls.retry_later(self, "the log had more by then")
+
     def failed(self, code: int, text: str) -> None:
         """BLOCK_FAILURE: try again, or end with ServerRequestError."""
         self.session = None
@@ -172,6 +187,14 @@ class BlockFeed(PartitionCall):
             self._calls.retry_later(self, text)
         else:
             self.finish(None, ServerRequestError(f"partition {self.partition_id}: {text}"))
+
+    # -- what the partition calls --------------------------------------------------------------------------
+
+    def end_known(self, mark: int) -> None:
+        """The log of the partition ends there: a feed from the end on, which has not heard where that is,
+        begins there at the latest, however late a server hears of it."""
+        if self._begins_by is None:
+            self._begins_by = mark
 
     # -- what the reader calls -----------------------------------------------------------------------------
 

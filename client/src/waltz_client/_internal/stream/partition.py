@@ -229,6 +229,8 @@ class StreamPartition:
         """The position of the first mount is known."""
         self._happened(MountEvent.START_KNOWN)
         self.received = self.ready_mark = mark
+        if not self.window.mount_epoch:  # a named producer starts further back
+            self.readers.end_known(mark)
 
     def _send_mount(self) -> None:
         session = self.session
@@ -301,6 +303,7 @@ class StreamPartition:
             self.window.flush(session)  # it makes that known here
         self._send_again_at = None
         mount.ask(self.received)
+        self.readers.end_known(self.received)
         self.readers.mounted()
         self.window.line.wake()
 

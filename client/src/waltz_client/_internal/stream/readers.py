@@ -77,6 +77,10 @@ class BlockReader(Protocol):
         """The last transaction covered."""
         ...
 
+    def end_known(self, mark: int) -> None:
+        """A reader from the end on, which has not heard where that is, begins at `mark` at the latest."""
+        ...
+
     def fail(self, error: WaltzClientError) -> None:
         """End it with an error, after what is buffered."""
         ...
@@ -144,6 +148,11 @@ class Readers:
             self._host.spawn(self._check_ahead(feed), where)
         else:
             self._host.mark_named(self.partition_id, position)
+
+    def end_known(self, mark: int) -> None:
+        """The log ends at `mark`; what the client appends comes behind it."""
+        for feed in self.blocks:
+            feed.end_known(mark)
 
     def mounted(self) -> None:
         """The partition is mounted: whoever is behind asks."""
