@@ -259,7 +259,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_node_stored.py",
         f"{_STORAGE}/test_node.py",
     ),
-    "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
+    "waltz_client/_internal/appender.py": (
+        f"{_CLIENT}/test_append_many_input.py",
+        f"{_CLIENT}/test_outcomes.py",
+        f"{_CLIENT}/test_ends.py",
+    ),
+    "waltz_client/_internal/partitions.py": (f"{_CLIENT}/test_choosing.py",),
     "waltz_client/_internal/append/request.py": (
         f"{_CLIENT}/test_bad_input.py",
         f"{_CLIENT}/test_small_parts.py",

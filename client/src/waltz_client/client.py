@@ -450,7 +450,8 @@ class WaltzClient:
         Results come in the order of `appends` (and to `on_result` as they are known): Committed, or the
         error `append` would raise (as AppendFailedError where that is not an AppendError). Nothing is
         retried, so the committed ones of a partition are in the order given. At the deadline what is on its
-        way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
+        way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result. What the
+        iterable raises is raised.
         """
         core = self._entered
         with core.life.append_call():
@@ -636,7 +637,8 @@ class WaltzClient:
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """Choose the partitions to take part in (`client.autoMount: false` only); the others are flushed
-        and let go. ClientClosedError from the moment a close begins."""
+        and let go. When it is cancelled, those not let go yet stay in use. ClientClosedError from the moment a
+        close begins."""
         self._open.life.check_not_closing()
         await self._open.partitions.choose(set(partitions), deadline_seconds)
 

@@ -158,6 +158,22 @@ CLIENT_BUGS = (
         "            pass\n",
         "A feed from now on begins where the partition was mounted, or later.",
     ),
+    _bug(
+        "choice_that_was_given_up_keeps_writers_out",
+        "E1",
+        "partitions.py",
+        "                        partition.window.stopped = False\n",
+        "                        pass\n",
+        "A partition whose leaving was cancelled stays in use, and takes no appends again.",
+    ),
+    _bug(
+        "timeout_of_the_iterable_is_the_deadline",
+        "E1",
+        "appender.py",
+        "            if not limit.expired():",
+        "            if deadline_seconds is not None and not limit.expired():",
+        "append_many returns as if it had taken everything, though its iterable failed.",
+    ),
     # ---- window and monitor
     _bug(
         "stale_mark_for_flushes",

@@ -266,11 +266,14 @@ class Appender:
         loop = asyncio.get_running_loop()
         deadline = None if deadline_seconds is None else loop.time() + deadline_seconds
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(deadline) as limit:
                 await self._send_all(appends, batch)
                 await batch.wait()
         except TimeoutError:
-            batch.give_up(f"within {deadline_seconds:g} s" if deadline_seconds is not None else "in time")
+            if not limit.expired():  # of the caller's iterable or function
+                batch.abandon()
+                raise
+            batch.give_up(f"within {deadline_seconds:g} s")
         except BaseException:
             batch.abandon()
             raise

@@ -289,7 +289,7 @@ class Partitions:
 
     async def choose(self, chosen: set[int], deadline_seconds: float) -> None:
         """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as
-        unknown."""
+        unknown. Cancellation: those that have not been let go by then stay in use."""
         self._life.check_open()
         if self._settings.auto_mount:
             raise UsageError("set_partitions needs client.autoMount: false")
@@ -298,10 +298,19 @@ class Partitions:
         async with self._choosing:
             self._chosen = set(chosen)
             leaving = [p for p in self.streams.values() if p.active and p.partition_id not in chosen]
+            stopped = [p for p in leaving if not p.window.stopped]
             for partition in leaving:
                 partition.window.stopped = True
-            for partition in leaving:
-                await self._leave(partition, deadline_seconds)
+            try:
+                for partition in leaving:
+                    await self._leave(partition, deadline_seconds)
+            except BaseException:  # who has not left stays, and takes appends again
+                self._chosen = set(self.active())
+                for partition in stopped:
+                    if partition.active and partition.window.ended_by is None:
+                        partition.window.stopped = False
+                        partition.wake_writers()
+                raise
             self._life.check_open()
             for partition_id in sorted(chosen):
                 self._activate(partition_id)
