@@ -352,6 +352,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_mount.py",
     ),
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
+    "waltz_admin/report_json.py": (f"{_ADMIN}/test_reports.py",),
+    "waltz_admin/node_state.py": (f"{_ADMIN}/test_reports.py", f"{_ADMIN}/test_processes.py"),
     "waltz_admin/observed_node.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/watched_view.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),

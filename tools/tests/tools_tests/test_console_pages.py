@@ -182,6 +182,26 @@ async def test_it_lives_on_without_the_cluster_and_says_why() -> None:
         assert rig.collector.error == ""
 
 
+async def test_it_lives_on_when_an_observation_cannot_be_evaluated() -> None:
+    """As with a number that no float holds, of a source that does not refuse it."""
+    async with console(Source(cluster(2))) as rig:
+        await rig.page("/api/overview")
+        seen, changed = rig.collector.latest, len(rig.collector.changes)
+        rig.source.now = cluster(2, last=10**400, standing=Standing.BEHIND)
+        for _ in range(2):
+            await rig.collector.changed(rig.collector.number + 1, 5.0)
+        state = (await rig.page("/api/overview"))["state"]
+        assert isinstance(state, dict)
+        assert "too large" in state["error"]
+        assert rig.collector.latest is not None
+        assert seen is not None
+        assert rig.collector.latest.status == seen.status
+        assert len(rig.collector.changes) == changed, "what was not kept is no change, however often it came"
+        rig.source.now = cluster(2, last=200)
+        await rig.collector.changed(rig.collector.number + 1, 5.0)
+        assert rig.collector.error == ""
+
+
 async def test_hundred_viewers_cost_what_one_costs() -> None:
     async with console() as rig:
         await rig.page("/api/partitions")

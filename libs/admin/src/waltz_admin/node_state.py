@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, disk_of, parse_disk
 from waltz_admin.errors import AdminError
+from waltz_admin.report_json import bounded, read_json, whole
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
 from waltz_protocol.types import Endpoint, PartitionId
 
@@ -44,22 +44,34 @@ async def read_state(connection: StorageAdminConnection) -> NodeState:
     metrics = await connection.metrics()
     held = await connection.partition_status()
     return NodeState(
-        {int(one.partition_id): one for one in parse_metrics(metrics)}, held, (), parse_disk(metrics)
+        {int(one.partition_id): one for one in parse_metrics(metrics)}, held, (), _disk(connection, metrics)
     )
 
 
-def parse_report(endpoint: Endpoint, text: str) -> NodeState:
-    """A node report; AdminError when it is something else. Pure."""
+def _disk(connection: StorageAdminConnection, metrics: Mapping[str, object]) -> NodeDisk | None:
     try:
-        report = json.loads(text)
-        partitions = {int(number): state for number, state in report["partitions"].items()}
+        disk = parse_disk(metrics)
+    except OverflowError as error:
+        raise AdminError(f"storage node {connection.endpoint}: its disk's figures: {error}") from None
+    if disk is not None and not all(map(bounded, astuple(disk))):
+        raise AdminError(f"storage node {connection.endpoint}: a figure of its disk is beyond 64 bits")
+    return disk
+
+
+def parse_report(endpoint: Endpoint, text: str) -> NodeState:
+    """A node report; AdminError when it is something else, or a number in it is beyond 64 bits. Pure."""
+    try:
+        report = read_json(text)
+        partitions = {whole(number): state for number, state in report["partitions"].items()}
         return NodeState(
             {number: _partition(number, state) for number, state in partitions.items() if state is not None},
             {number: state is not None and bool(state[4]) for number, state in partitions.items()},
-            tuple(int(number) for number in report["gone"]),
+            tuple(whole(number) for number in report["gone"]),
             disk_of(report["disk"]),
         )
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (
+        ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise AdminError(f"storage node {endpoint}: its report cannot be read: {error}") from None
 
 
@@ -67,14 +79,14 @@ def _partition(number: int, state: list[int]) -> NodePartition:
     session, mark, local, flags, _, last, size, fence = state[:8]
     return NodePartition(
         PartitionId(number),
-        int(session),
-        int(mark),
-        int(local),
+        whole(session),
+        whole(mark),
+        whole(local),
         bool(flags & FLAG_ASSIGNED),
         bool(flags & FLAG_AVAILABLE),
-        int(last),
-        int(size),
-        int(fence),
+        whole(last),
+        whole(size),
+        whole(fence),
     )
 
 
@@ -90,8 +102,8 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
 
     def number(name: str) -> int:
         value = gauge(name)
-        if not isinstance(value, int):
-            raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
+        if not isinstance(value, int) or not bounded(value):
+            raise AdminError(f"the storage node's gauge {name} is not a number of 64 bits: {value!r:.40}")
         return value
 
     def reported(name: str) -> int | None:

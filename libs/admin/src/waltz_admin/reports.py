@@ -9,7 +9,6 @@ read in a report is left out: a newer server may report more.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from waltz_admin.errors import UnreachableError
 from waltz_admin.latency import Latency
 from waltz_admin.load import ServerLoad, parse_load
+from waltz_admin.report_json import read_json, whole
 from waltz_admin.server_admin import DEFAULT_TIMEOUT_SECONDS, ServerAdminConnection
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
@@ -181,11 +181,15 @@ async def _ask(
 
 
 def parse_report(server_id: int, endpoint: Endpoint, text: str) -> ServerReport:
-    """The values of a report's JSON text. Pure."""
+    """The values of a report's JSON text; `problem` says why there are none, such as a number beyond 64 bits.
+    Pure."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return ServerReport(server_id, endpoint, "its report cannot be read")
+        return _read(server_id, endpoint, read_json(text))
+    except (ValueError, OverflowError, RecursionError) as error:
+        return ServerReport(server_id, endpoint, f"its report cannot be read: {error}")
+
+
+def _read(server_id: int, endpoint: Endpoint, found: object) -> ServerReport:
     if not isinstance(found, dict):
         return ServerReport(server_id, endpoint, "its report cannot be read")
     clients, locks = _member(found, "clients"), _member(found, "locks")
@@ -209,7 +213,7 @@ def parse_report(server_id: int, endpoint: Endpoint, text: str) -> ServerReport:
         _values(WaitingRow, _rows(locks, "waiting")),
         _latency(latency),
         _appends(_member(latency, "partitions")),
-        parse_load(_member(found, "load")),
+        _load(_member(found, "load")),
     )
 
 
@@ -267,10 +271,17 @@ def _latency(found: Mapping[str, Any]) -> Latency | None:
     return Latency(tuple(map(float, bounds)), tuple(map(int, at_most)), count)
 
 
+def _load(found: Mapping[str, Any]) -> ServerLoad | None:
+    load = parse_load(found)
+    for number in () if load is None else load.rates:
+        whole(number)
+    return load
+
+
 def _appends(found: Mapping[str, Any]) -> dict[int, tuple[int, float]]:
     return {
-        int(number): (int(value[0]), float(value[1]))
+        whole(number): (int(value[0]), float(value[1]))
         for number, value in found.items()
-        if number.isdigit() and isinstance(value, list) and len(value) == 2
+        if number.isdecimal() and isinstance(value, list) and len(value) == 2
         if all(isinstance(part, int | float) for part in value)
     }

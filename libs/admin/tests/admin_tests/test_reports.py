@@ -7,6 +7,8 @@ import json
 import pytest
 
 from admin_tests.fake_processes import FakeServer
+from waltz_admin import node_state
+from waltz_admin.errors import AdminError
 from waltz_admin.latency import Latency, added
 from waltz_admin.reports import CLIENTS, DOES_NOT_REPORT, LATENCY, LOCKS, parse_report, read_reports
 from waltz_protocol.aio.tls import TlsSettings
@@ -73,6 +75,104 @@ def test_what_cannot_be_read_is_left_out(text: str) -> None:
     found = parse_report(1, SERVER, text)
     assert (found.clients, found.locks, found.pairs, found.waiting) == ((), (), (), ())
     assert (found.latency, found.appends) == (None, {})
+
+
+HUGE = "9" * 400
+BEYOND = [
+    HUGE,
+    f"-{HUGE}",
+    "1e400",
+    "1e300",
+    str(1 << 63),
+    str(-(1 << 63) - 1),
+    "NaN",
+    "Infinity",
+    "-Infinity",
+]
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"latency": {"bounds_seconds": [1], "at_most": [N], "count": 1, "partitions": {}}}',
+        '{"latency": {"bounds_seconds": [N], "at_most": [1], "count": 1, "partitions": {}}}',
+        '{"latency": {"bounds_seconds": [1], "at_most": [1], "count": N, "partitions": {}}}',
+        '{"latency": {"partitions": {"0": [1, N]}}}',
+        '{"locks": {"refused": N}}',
+        '{"load": {"measured_seconds": N}}',
+    ],
+)
+def test_a_number_beyond_64_bits_makes_a_server_report_unreadable(text: str, number: str) -> None:
+    found = parse_report(1, SERVER, text.replace("N", number))
+    assert found.problem.startswith("its report cannot be read: ")
+    assert (found.latency, found.appends, found.refused, found.load) == (None, {}, None, None)
+
+
+@pytest.mark.parametrize("name", [HUGE, "9" * 5000])
+def test_a_partition_number_beyond_64_bits_makes_a_server_report_unreadable(name: str) -> None:
+    rates = {name: [[1, 1, 1]] * 3}
+    for found in (
+        parse_report(1, SERVER, json.dumps({"latency": {"partitions": {name: [1, 1.0]}}})),
+        parse_report(
+            1, SERVER, json.dumps({"load": {"measured_seconds": 1, "cpu": [1, 1, 1], "partitions": rates}})
+        ),
+    ):
+        assert found.problem.startswith("its report cannot be read: ")
+        assert (found.appends, found.load) == ({}, None)
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"partitions": {"0": [5, N, 1, 5, 1, 1, 10, 0]}, "gone": [], "disk": {}}',
+        '{"partitions": {"0": [5, 1, 1, 5, 1, N, 10, 0]}, "gone": [], "disk": {}}',
+        '{"partitions": {"N": null}, "gone": [], "disk": {}}',
+        '{"partitions": {}, "gone": [N], "disk": {}}',
+        '{"partitions": {}, "gone": [], "disk": {"log-growth-bytes-per-day": N}}',
+        '{"partitions": {}, "gone": [], "disk": {"disk-size-bytes": N}}',
+    ],
+)
+def test_a_number_beyond_64_bits_makes_a_node_report_unreadable(text: str, number: str) -> None:
+    with pytest.raises(AdminError, match=r"^storage node server-1:7: its report cannot be read: "):
+        node_state.parse_report(SERVER, text.replace("N", number))
+
+
+def test_the_largest_numbers_of_64_bits_are_read() -> None:
+    most, least = (1 << 63) - 1, -(1 << 63)
+    text = json.dumps({"partitions": {"0": [5, least, 1, 5, 1, most, 10, 0]}, "gone": [], "disk": {}})
+    (one,) = node_state.parse_report(SERVER, text).partitions
+    assert (one.low_water_mark, one.max_transaction_id) == (least, most)
+
+
+class OlderNode:
+    """A storage node that answers with metrics."""
+
+    endpoint, reports = SERVER, False
+
+    def __init__(self, growth: object, mark: int) -> None:
+        figures = {f"partition-0.{name}": 1 for name in ("flags", "session-id", "local-low-water-mark")}
+        figures |= {"partition-0.low-water-mark": mark, "disk-full": 0}
+        gauges: dict[str, object] = {f"waltz-storage.{name}": {"value": one} for name, one in figures.items()}
+        gauges["waltz-storage.waltz-storage-partition-ids"] = {"value": [0]}
+        gauges["waltz-storage.log-growth-bytes-per-day"] = {"value": growth}
+        self._gauges = gauges
+
+    async def metrics(self) -> dict[str, object]:
+        return {"gauges": self._gauges}
+
+    async def partition_status(self) -> dict[int, bool]:
+        return {0: True}
+
+
+@pytest.mark.parametrize(
+    ("growth", "mark"), [(10**400, 1), (1e300, 1), (float("nan"), 1), (float("inf"), 1), (1.0, 10**400)]
+)
+async def test_a_number_beyond_64_bits_makes_metrics_unreadable(growth: object, mark: int) -> None:
+    with pytest.raises(AdminError):
+        await node_state.read_state(OlderNode(growth, mark))  # type: ignore[arg-type]
+    assert (await node_state.read_state(OlderNode(1.0, 1))).disk is not None  # type: ignore[arg-type]
 
 
 def test_quantiles_are_those_of_what_came_between() -> None:

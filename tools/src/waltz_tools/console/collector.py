@@ -160,13 +160,11 @@ class Collector:
             started, worked = self._clock(), self._work_clock()
             self._observing = True
             try:
-                status, parts, reports = await self._ask()
+                self._took(started, *await self._ask())
             except Exception as error:
                 if ending():
                     raise asyncio.CancelledError from error
                 self._failed(error)
-            else:
-                self._took(status, started, parts, reports)
             self._observing = False
             self._announce()
             work = self._work_clock() - worked
@@ -199,21 +197,22 @@ class Collector:
             return
 
     def _took(
-        self, status: ClusterStatus, started: float, parts: int, reports: tuple[ServerReport, ...]
+        self, started: float, status: ClusterStatus, parts: int, reports: tuple[ServerReport, ...]
     ) -> None:
+        """All is computed before anything is kept: whatever raises here leaves what was seen last."""
         now, at = self._clock(), self._wall_clock()
         before = None if self.latest is None else self.latest.status
         found = rates(before, status, now - self._taken)
         then = () if self.latest is None else self.latest.reports
         lately = since(then, reports, now - self._taken)
-        self.changes.extend(changes(before, status, at))
-        self._taken = now
-        self.number += 1
-        self.latest = Observation(
-            self.number, at, now - started, status, tuple(find(status)), found, parts, reports, lately
-        )
+        number, findings = self.number + 1, tuple(find(status))
         closed = sum(not p.healthy for p in status.partitions)
-        self.points.append(Point(at, found.total, closed, lately.p50_seconds, lately.p99_seconds))
+        point = Point(at, found.total, closed, lately.p50_seconds, lately.p99_seconds)
+        news = changes(before, status, at)
+        self.latest = Observation(number, at, now - started, status, findings, found, parts, reports, lately)
+        self.number, self._taken = number, now
+        self.changes.extend(news)
+        self.points.append(point)
         self.error, self.failing_since = "", None
 
     def _failed(self, error: Exception) -> None:
