@@ -395,6 +395,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/safety.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/settings.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/app.py": (f"{_TOOLS}/test_console_safety.py",),
+    "waltz_tools/console/records.py": (
+        f"{_TOOLS}/test_console_records.py",
+        f"{_TOOLS}/test_console_pages.py",
+    ),
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_operator/plan/teardown.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/plan/safety_gates.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),

@@ -1,8 +1,8 @@
 """JSON text of a process's report, with the one rule about its numbers: they have 64 bits. Pure.
 
-JSON and Python know larger ones, and NaN and infinity: arithmetic with them raises OverflowError or gives what
-no page can show. No process of a cluster reports such a number, so a report that has one is refused as a whole,
-before anything of it is used (`node_state`, `reports`).
+JSON and Python know larger ones, and NaN and infinity: arithmetic with them raises OverflowError or gives
+what no page can show. No process of a cluster reports such a number, so a report that has one is refused as a
+whole, before anything of it is used (`node_state`, `reports`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Transactions for the page *Records*: pages of a partition, single ones, and what comes in.
 
-The work of one question is bounded: so many transactions are searched, the rest is for the next question.
+The work of one question is bounded: so many transactions are searched, and so many bytes of payloads read,
+the rest is for the next question. A payload becomes its row as soon as it is there, and is not kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_client import FeedTransaction, WaltzClient
@@ -20,7 +21,13 @@ from waltz_tools.invocation import waltz_command
 MAX_PAGE = 200
 MAX_SEARCHED = 20_000
 """Headers that one question looks through."""
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+"""Of payloads that one page reads; its first transaction may have more."""
+MAX_QUESTIONS = 2
+"""Answered at the same time; the others wait for them."""
 _PIECE = 2_000
+_READ_TOGETHER = 16
+"""Transactions that a page reads from the end backward in one piece, which comes the oldest first."""
 _IDLE_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
 FOLLOW_BATCH = 100
@@ -41,6 +48,7 @@ class RecordReader:
         self._ready: asyncio.Future[WaltzClient] | None = None
         self._users = 0
         self._last = 0.0
+        self._turns = asyncio.Semaphore(MAX_QUESTIONS)
 
     async def run(self) -> None:
         """Hold the client while it is used, until cancelled."""
@@ -93,16 +101,22 @@ class RecordReader:
         wanted: Search | None,
     ) -> Page:
         """Up to `count` transactions: from `start` on, or the last ones up to `before` (without both: the end
-        of the log), the newest first; with a filter those that match among the next `MAX_SEARCHED`."""
+        of the log), the newest first; with a filter those that match among the next `MAX_SEARCHED`. It ends
+        early, `full`, when its payloads have more than `MAX_PAGE_BYTES`."""
         async with self._answer(), self.client() as client:
             _check(partition, client)
             end = await client.high_water_mark(partition, deadline_seconds=ANSWER_SECONDS)
             if start is not None:
                 ids, low, high = await _forward(client, partition, start, end, count, wanted)
+                rows = await _rows_forward(client, partition, ids)
+                if len(rows) < len(ids):
+                    high = ids[len(rows) - 1]
             else:
                 top = end if before is None else min(before, end)
                 ids, low, high = await _backward(client, partition, top, count, wanted)
-            rows = [_row(one) for one in await _read(client, partition, ids)]
+                rows = await _rows_backward(client, partition, ids)
+                if len(rows) < len(ids):
+                    low = ids[-len(rows)]
         return {
             "partition": partition,
             "end": end,
@@ -110,6 +124,7 @@ class RecordReader:
             "searched": [low, high] if high >= low else None,
             "older": low - 1 if low > 0 else None,
             "newer": high + 1 if high < end else None,
+            "full": len(rows) < len(ids),
         }
 
     async def one(self, partition: int, transaction: int) -> Page:
@@ -119,7 +134,8 @@ class RecordReader:
             end = await client.high_water_mark(partition, deadline_seconds=ANSWER_SECONDS)
             if not 0 <= transaction <= end:
                 raise AdminError(f"partition {partition} has no transaction {transaction}: it ends at {end}")
-            (found,) = await _read(client, partition, [transaction])
+            async with client.feed(partition, after=transaction - 1, until=transaction) as feed:
+                (found,) = [one async for one in feed]
             return {**_fields(found), **views(found.data or b"")}
 
     async def follow(self, partition: int, wanted: Search | None) -> AsyncIterator[Page]:
@@ -139,6 +155,14 @@ class RecordReader:
 
     @asynccontextmanager
     async def _answer(self) -> AsyncIterator[None]:
+        """One of few questions at a time, each with a time of its own."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise UnreachableError(
+                f"the console was busy with other questions for {ANSWER_SECONDS:g} s: ask again"
+            ) from None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 yield
@@ -146,6 +170,8 @@ class RecordReader:
             raise UnreachableError(
                 f"no answer from the partition's server within {ANSWER_SECONDS:g} s"
             ) from None
+        finally:
+            self._turns.release()
 
 
 def _check(partition: int, client: WaltzClient) -> None:
@@ -196,19 +222,63 @@ async def _forward(
     return found, first, low - 1
 
 
-async def _read(client: WaltzClient, partition: int, ids: list[int]) -> list[FeedTransaction]:
+async def _rows_forward(client: WaltzClient, partition: int, ids: list[int]) -> list[Page]:
+    """Rows of these transactions, ascending; fewer when the payloads have more than `MAX_PAGE_BYTES`."""
+    rows: list[Page] = []
+    left = MAX_PAGE_BYTES
+    async with aclosing(_read(client, partition, ids)) as found:
+        async for size, row in found:
+            rows.append(row)
+            left -= size
+            if left <= 0:
+                break
+    return rows
+
+
+async def _rows_backward(client: WaltzClient, partition: int, ids: list[int]) -> list[Page]:
+    """The same from the end, in pieces. The first piece is one transaction, so that there is a row; one that
+    does not fit is left to the next page, since a part of it would be its oldest."""
+    rows: list[Page] = []
+    left, end, length = MAX_PAGE_BYTES, len(ids), 1
+    while end > 0 and left > 0:
+        piece: list[Page] = []
+        async with aclosing(_read(client, partition, ids[max(0, end - length) : end])) as found:
+            async for size, row in found:
+                piece.append(row)
+                left -= size
+                if left < 0 and rows:
+                    return rows
+        rows = piece + rows
+        end -= len(piece)
+        fit = max(0, left) * len(rows) // max(1, MAX_PAGE_BYTES - left)  # of such payloads
+        length = max(1, min(length * 2, _READ_TOGETHER, fit))
+    return rows
+
+
+async def _read(
+    client: WaltzClient, partition: int, ids: list[int]
+) -> AsyncGenerator[tuple[int, Page], None]:
+    """The size and the row of each, as it comes."""
     if not ids:
-        return []
-    chosen = set(ids)
+        return
     if len(ids) == ids[-1] - ids[0] + 1:
         async with client.feed(partition, after=ids[0] - 1, until=ids[-1]) as feed:
-            return [one async for one in feed]
-    found = []
+            async for one in feed:
+                yield _made(one)
+                await asyncio.sleep(0)  # a row may be work
+        return
+    chosen = set(ids)
     async with client.feed(partition, after=ids[0] - 1, until=ids[-1], headers_only=True) as feed:
-        found = [one async for one in feed if one.transaction_id in chosen]
-    for one in found:
-        one.data = await client.get_data(partition, one.transaction_id, deadline_seconds=ANSWER_SECONDS)
-    return found
+        headers = [one async for one in feed if one.transaction_id in chosen]
+    for header in headers:
+        header.data = await client.get_data(partition, header.transaction_id, deadline_seconds=ANSWER_SECONDS)
+        yield _made(header)
+
+
+def _made(one: FeedTransaction) -> tuple[int, Page]:
+    made = len(one.data or b""), _row(one)
+    one.data = None  # the batch that it came with keeps it else
+    return made
 
 
 def _fields(one: FeedTransaction) -> Page:

@@ -90,7 +90,8 @@ class Records {
       this.rows = found.rows;
       this.table.show(this.rows, `Partition ${found.partition} ends at transaction ${count(found.end)}`);
       const searched = found.searched ? `Transactions ${count(found.searched[0])} to ${count(found.searched[1])} were looked at.` : "";
-      this.says.textContent = found.end < 0 ? "The log is empty." : searched;
+      const full = found.full ? ` These are ${count(found.rows.length)} of them: more payload is not read for one page.` : "";
+      this.says.textContent = found.end < 0 ? "The log is empty." : searched + full;
       this.line.textContent = found.command;
       this.older.disabled = found.older === null;
       this.newer.disabled = found.newer === null;

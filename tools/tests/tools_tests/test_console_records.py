@@ -1,0 +1,172 @@
+"""Pages of records: bounded in bytes, and no payload is kept longer than its row takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tools_tests.console_rig import Rig, console
+from waltz_admin.errors import UnreachableError
+from waltz_client import FeedTransaction
+from waltz_tools.cli.transactions import Search
+from waltz_tools.console import records
+from waltz_tools.console.records import MAX_QUESTIONS, RecordReader
+
+BUDGET = 100_000
+SIZES = [20_000, 50_000, 250_000, 10, 10, 10, 30_000, 60_000, 90_000, 5, 5, 5, 5, 200_000, 7, 99_990]
+
+
+@pytest.fixture(autouse=True)
+def budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_PAGE_BYTES", BUDGET)
+
+
+def fill(rig: Rig) -> None:
+    for number, size in enumerate(SIZES):
+        rig.log.partition(1).commit(b"x" * size, header=number % 2)
+
+
+@pytest.mark.parametrize("header", [None, 0])
+@pytest.mark.parametrize(("at", "following"), [("before=15", "older"), ("from=0", "newer")])
+async def test_pages_stop_at_a_budget_of_bytes_and_leave_nothing_out(
+    at: str, following: str, header: int | None
+) -> None:
+    wanted = [number for number in range(len(SIZES)) if header is None or number % 2 == header]
+    chosen = "" if header is None else f"&header={header}"
+    seen: list[int] = []
+    async with console() as rig:
+        fill(rig)
+        full = 0
+        while True:
+            page = await rig.page(f"/api/records?partition=1&count=200{chosen}&{at}")
+            rows = page["rows"]
+            assert isinstance(rows, list)
+            ids = [row["id"] for row in rows]
+            assert ids == sorted(ids, reverse=True)
+            assert len(ids) == 1 or sum(row["size"] for row in rows[1:-1]) < BUDGET
+            seen += ids if following == "older" else ids[::-1]
+            full += bool(page["full"])
+            if page[following] is None:
+                break
+            at = f"{'before' if following == 'older' else 'from'}={page[following]}"
+        assert full >= 2
+        assert not page["full"]
+    assert seen == (wanted[::-1] if following == "older" else wanted)
+
+
+async def test_the_end_of_the_log_is_shown_first() -> None:
+    async with console() as rig:
+        fill(rig)
+        page = await rig.page("/api/records?partition=1&count=200")
+        rows = page["rows"]
+        assert isinstance(rows, list)
+        assert (rows[0]["id"], page["newer"], page["full"]) == (15, None, True)
+        assert page["older"] == rows[-1]["id"] - 1
+        assert page["searched"] == [rows[-1]["id"], 15]
+
+
+class Payload(bytes):
+    """Counts how many of them exist."""
+
+    alive = 0
+    most = 0
+
+    def __new__(cls, size: int) -> Payload:
+        cls.alive += 1
+        cls.most = max(cls.most, cls.alive)
+        return super().__new__(cls, size)
+
+    def __del__(self) -> None:
+        type(self).alive -= 1
+
+
+class CountingClient:
+    """A log of transactions that are made when they are read. `questions`: at the same time."""
+
+    num_partitions = 1
+
+    def __init__(self) -> None:
+        self.asking = self.most_asking = 0
+
+    async def high_water_mark(self, *_: object, **__: object) -> int:
+        self.asking += 1
+        self.most_asking = max(self.most_asking, self.asking)
+        await asyncio.sleep(0.01)
+        self.asking -= 1
+        return 199
+
+    @asynccontextmanager
+    async def feed(
+        self, partition: int, *, after: int, until: int, headers_only: bool = False, **_: Any
+    ) -> AsyncIterator[AsyncIterator[FeedTransaction]]:
+        async def read() -> AsyncIterator[FeedTransaction]:
+            for number in range(after + 1, until + 1):
+                data = None if headers_only else Payload(100)
+                yield FeedTransaction((7, 1, 0, number, number, 1 if number % 3 else 0), data)
+                del data
+
+        yield read()
+
+    async def get_data(self, *_: object, **__: object) -> bytes:
+        return Payload(100)
+
+
+@asynccontextmanager
+async def reading(client: CountingClient) -> AsyncIterator[RecordReader]:
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Any]:
+        yield client
+
+    reader = RecordReader(connect)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reader.run())
+        yield reader
+        task.cancel()
+
+
+@pytest.mark.parametrize("header", [None, "0"])
+@pytest.mark.parametrize("start", [None, 0])
+async def test_a_payload_is_not_kept_when_its_row_is_made(start: int | None, header: str | None) -> None:
+    Payload.alive = Payload.most = 0
+    client = CountingClient()
+    async with reading(client) as reader:
+        wanted = Search.of(header, None)
+        page = await reader.page(0, before=None, start=start, count=200, wanted=wanted)
+    rows = page["rows"]
+    assert isinstance(rows, list)
+    assert len(rows) == (200 if header is None else 67)
+    assert Payload.most <= 3
+
+
+async def test_few_questions_are_answered_at_the_same_time() -> None:
+    client = CountingClient()
+    async with reading(client) as reader:
+        await asyncio.gather(
+            *(reader.page(0, before=None, start=None, count=9, wanted=None) for _ in range(8))
+        )
+    assert client.most_asking == MAX_QUESTIONS
+
+
+async def test_who_waits_too_long_for_others_has_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "ANSWER_SECONDS", 0.02)
+    client = CountingClient()
+
+    async def never(*_: object, **__: object) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    async with reading(client) as reader:
+        for _ in range(MAX_QUESTIONS):
+            await reader._turns.acquire()
+        with pytest.raises(UnreachableError, match="busy with other questions"):
+            await reader.one(0, 1)
+        for _ in range(MAX_QUESTIONS):
+            reader._turns.release()
+        monkeypatch.setattr(client, "high_water_mark", never)
+        for _ in range(MAX_QUESTIONS + 1):
+            with pytest.raises(UnreachableError, match="no answer from the partition"):
+                await reader.one(0, 1)
