@@ -395,6 +395,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_tools/console/safety.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/settings.py": (f"{_TOOLS}/test_console_safety.py",),
     "waltz_tools/console/app.py": (f"{_TOOLS}/test_console_safety.py",),
+    "waltz_tools/console/payload.py": (f"{_TOOLS}/test_console_payload.py",),
+    "waltz_tools/console/msgpack.py": (f"{_TOOLS}/test_console_payload.py",),
     "waltz_tools/console/records.py": (
         f"{_TOOLS}/test_console_records.py",
         f"{_TOOLS}/test_console_pages.py",

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_tools.console.msgpack import MAX_DEPTH, NotMessagePackError, decode
-from waltz_tools.console.payload import MAX_SHOWN_BYTES, PREVIEW_CHARACTERS, kind_of, preview, views
+from waltz_tools.console.payload import (
+    MAX_PRETTY_CHARACTERS,
+    MAX_SHOWN_BYTES,
+    PREVIEW_CHARACTERS,
+    kind_of,
+    preview,
+    views,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +77,40 @@ def test_a_large_payload_is_cut_and_says_so() -> None:
     assert str(preview(b"x" * 1000)["line"]).endswith("…")
     deep = b"[" * 100_000
     assert kind_of(deep[:MAX_SHOWN_BYTES]) == "text", "too deep for JSON, and no error"
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}")])
+def test_json_is_as_deep_as_messagepack_may_be_or_text(begin: str, end: str) -> None:
+    """With line breaks it would grow with its depth times its width."""
+    for depth, kind in ((MAX_DEPTH, "json"), (MAX_DEPTH + 1, "text"), (900, "text")):
+        data = (begin * depth + "1" + end * depth).encode()
+        shown = views(data)
+        assert kind_of(data) == preview(data)["kind"] == shown["kind"] == kind
+        assert (shown["json"] is None) == (kind == "text")
+        assert shown["text"] == data.decode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 30 + b"1," * 30_000 + b"1" + b"]" * 30,
+        b"[" * 30 + b"[]," * 20_000 + b"1" + b"]" * 30,
+        b"\x91" * 30 + b"\xdc\x4b\x00" + b"\x01" * 0x4B00,
+    ],
+)
+def test_a_form_with_line_breaks_is_cut_and_says_so(data: bytes) -> None:
+    shown = views(data)
+    pretty = shown["json"] or shown["msgpack"]
+    assert isinstance(pretty, str)
+    assert MAX_PRETTY_CHARACTERS <= len(pretty) < MAX_PRETTY_CHARACTERS + 1000
+    assert (shown["pretty_cut"], shown["cut"]) == (True, False)
+    assert views(b"[1, 2]")["pretty_cut"] is False
+
+
+def test_a_map_as_the_name_of_a_member_does_not_grow() -> None:
+    """The text of a text in a text doubles its quotes each time: 2 to the power of the depth."""
+    data = b"\x81" * 16 + b"\xa2'\"" + b"\x00" * 16
+    assert len(str(views(data)["msgpack"])) < 1000
+    assert decode(bytes.fromhex("83910107910208c209")) == {
+        "<list of 1 at byte 1>": 7, "<list of 1 at byte 4>": 8, "False": 9,
+    }  # fmt: skip

@@ -101,7 +101,11 @@ class _Reader:
     def _map(self, count: int, depth: int) -> dict[str, object]:
         found: dict[str, object] = {}
         for _ in range(count):
+            position = self.position
             key = self.value(depth + 1)
+            if isinstance(key, (list, dict)):  # their text would double its quotes at each depth
+                kind = "list" if isinstance(key, list) else "map"
+                key = f"<{kind} of {len(key)} at byte {position}>"
             found[key if isinstance(key, str) else repr(key)] = self.value(depth + 1)
         return found
 

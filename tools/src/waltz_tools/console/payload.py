@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from waltz_tools.cli.hexdump import hex_dump
-from waltz_tools.console.msgpack import NotMessagePackError, decode
+from waltz_tools.console.msgpack import MAX_DEPTH, NotMessagePackError, decode
 
 PREVIEW_CHARACTERS = 160
 MAX_SHOWN_BYTES = 64 * 1024
 """Of one payload; the rest is left out, and the page says so."""
+MAX_PRETTY_CHARACTERS = 256 * 1024
+"""Of JSON and MessagePack with line breaks, about: the spaces in front of a line are as many as it is deep. The
+rest is left out, and the page says so."""
 
 
 def kind_of(data: bytes) -> str:
@@ -27,12 +31,30 @@ def _decoded(data: bytes) -> tuple[str, object]:
         return _msgpack(data)
     if text[:1] in '{["' or text[:1].isdigit():
         try:
-            return "json", json.loads(text)
+            value = json.loads(text)
+            if not _is_deep(value):
+                return "json", value
         except (ValueError, RecursionError):
             pass
     if all(character.isprintable() or character in "\r\n\t" for character in text):
         return "text", text
     return _msgpack(data)
+
+
+def _is_deep(value: object) -> bool:
+    """Whether there is anything below `MAX_DEPTH`."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _msgpack(data: bytes) -> tuple[str, object]:
@@ -65,7 +87,7 @@ def views(data: bytes) -> dict[str, object]:
     """Everything that it can be shown as; None where it is not of that form."""
     shown = data[:MAX_SHOWN_BYTES]
     kind, value = _decoded(shown)
-    pretty = json.dumps(value, ensure_ascii=False, indent=2) if kind in ("json", "msgpack") else None
+    pretty, pretty_cut = _pretty(value) if kind in ("json", "msgpack") else (None, False)
     return {
         "kind": kind,
         "size": len(data),
@@ -73,5 +95,17 @@ def views(data: bytes) -> dict[str, object]:
         "text": shown.decode(errors="replace") if kind in ("text", "json", "empty") else None,
         "json": pretty if kind == "json" else None,
         "msgpack": pretty if kind == "msgpack" else None,
+        "pretty_cut": pretty_cut,
         "hex": "\n".join(hex_dump(shown)),
     }
+
+
+def _pretty(value: object) -> tuple[str, bool]:
+    """With line breaks, and whether it was cut."""
+    pieces, size = list[str](), 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+        if size >= MAX_PRETTY_CHARACTERS:
+            return "".join(pieces), True
+        pieces.append(piece)
+        size += len(piece)
+    return "".join(pieces), False

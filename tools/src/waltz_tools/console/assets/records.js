@@ -149,7 +149,7 @@ class Records {
     this.detail.replaceChildren(
       h("div", { class: "card" },
         h("h2", { tabindex: "-1" }, `Transaction ${one.id} of partition ${one.partition}`),
-        h("p", { class: "sub" }, `header ${one.header}, client ${one.client}, ${bytes(one.size)}${one.cut ? ", of which the beginning is shown" : ""}`),
+        h("p", { class: "sub" }, `header ${one.header}, client ${one.client}, ${bytes(one.size)}${one.cut ? ", of which the beginning is shown" : ""}${one.pretty_cut ? "; with line breaks it is long, and cut after 256 KiB: text or hex show more" : ""}`),
         h("div", { class: "tabs", role: "group", "aria-label": "Form" }, tabs, copyButton(() => body.textContent),
           h("button", { type: "button", onclick: () => this.detail.classList.add("hidden") }, "Close")),
         body),
