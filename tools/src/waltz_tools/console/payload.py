@@ -12,8 +12,8 @@ PREVIEW_CHARACTERS = 160
 MAX_SHOWN_BYTES = 64 * 1024
 """Of one payload; the rest is left out, and the page says so."""
 MAX_PRETTY_CHARACTERS = 256 * 1024
-"""Of JSON and MessagePack with line breaks, about: the spaces in front of a line are as many as it is deep. The
-rest is left out, and the page says so."""
+"""Of JSON and MessagePack with line breaks, about: spaces in front of a line grow with its depth. The rest is
+left out, and the page says so."""
 
 
 def kind_of(data: bytes) -> str:
