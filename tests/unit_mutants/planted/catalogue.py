@@ -10,6 +10,7 @@ from tests.unit_mutants.planted.in_append_answers import ANSWER_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
+from tests.unit_mutants.planted.in_client_calls import CLIENT_CALL_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
@@ -48,6 +49,7 @@ ALL_BUGS = (
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CLIENT_BUGS,
+    *CLIENT_CALL_BUGS,
     *OWN_LOCK_BUGS,
     *ANSWER_BUGS,
     *BLOCK_BUGS,
