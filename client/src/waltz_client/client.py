@@ -637,8 +637,8 @@ class WaltzClient:
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """Choose the partitions to take part in (`client.autoMount: false` only); the others are flushed
-        and let go. When it is cancelled, those not let go yet stay in use. ClientClosedError from the moment a
-        close begins."""
+        and let go. When it is cancelled, those not let go yet stay in use. ClientClosedError from the moment
+        a close begins."""
         self._open.life.check_not_closing()
         await self._open.partitions.choose(set(partitions), deadline_seconds)
 
