@@ -351,6 +351,14 @@ JOURNAL_BUGS = (
         "Whose journal is lost does not even know which partitions the directory has.",
     ),
     _journal(
+        "writes_of_one_file_wait_without_end",
+        "bounds",
+        "filesystem.py",
+        "        if shared.of_directory or len(shared.pending) >= _UNMADE_WRITES:\n",
+        "        if shared.of_directory:\n",
+        "A read of a partition that takes small appends looks through tens of thousands of writes.",
+    ),
+    _journal(
         "full_files_wait_for_more",
         "C7",
         "filesystem.py",

@@ -53,6 +53,22 @@ def test_what_many_batches_wrote_is_one_write_and_is_read_before_it() -> None:
     plain.close()
 
 
+def test_many_small_writes_of_one_file_do_not_wait_without_end() -> None:
+    """Whoever reads the file looks through all that wait."""
+    disk = empty_disk()
+    manager = opened(disk, JournalSettings(file_bytes=4 << 20, files=3))
+    manager.make()
+    start = len(disk.calls)
+    for txid in range(2100):
+        append(manager.get(0), txid, 1)
+        manager.commit()
+        if txid == 2000:
+            assert writes_to(disk, segment_path(0, 0), start) == 0
+    assert writes_to(disk, segment_path(0, 0), start) == 1
+    assert_holds(manager.get(0), 2100)
+    manager.close()
+
+
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c7_what_is_in_the_journal_only_survives_a_crash(mode: CrashMode) -> None:
     """A cut of records that are not made in their file, and others in their place."""

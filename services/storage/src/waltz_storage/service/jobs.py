@@ -144,10 +144,10 @@ class Job:
 
     def _flush(self) -> None:
         """Write and sync the waiting appends, then answer them."""
-        appends, partition = self._appends, self._partition
-        if not appends or partition is None:
+        appends, self._appends = self._appends, []
+        if not appends:
             return
-        self._appends = []
+        partition = self._partition or self._manager.get(self._partition_id)
         results = partition.append([request.batch for request in appends if request.batch is not None])
         for request, result in zip(appends, results, strict=True):
             if result is None:

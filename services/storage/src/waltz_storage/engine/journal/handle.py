@@ -62,8 +62,7 @@ class JournaledFile:
         files = self._files
         if not files.journaling:
             return self._below.pwritev(parts, offset)
-        if files.failed is not None:
-            files.check()
+        files.check()
         raw = parts[0] if len(parts) == 1 else b"".join(parts)
         files.written(self._shared, offset, raw)
         return len(raw)
