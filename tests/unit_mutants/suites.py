@@ -279,6 +279,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_transact.py",
         f"{_CLIENT}/test_contract.py",
     ),
+    "waltz_client/_internal/connections.py": (f"{_CLIENT}/test_tls.py",),
     "waltz_client/_internal/core.py": (
         f"{_CLIENT}/test_raised_cancellation.py",
         f"{_CLIENT}/test_closing.py",

@@ -22,6 +22,7 @@ from uuid import UUID
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
 from waltz_client._internal.appender import Append
+from waltz_client._internal.connections import Connections
 from waltz_client._internal.core import ClientCore
 from waltz_client._internal.directory.discovery import DirectoryDiscovery
 from waltz_client._internal.discovery import Discovery
@@ -162,6 +163,7 @@ class WaltzClient:
         settings = self._settings
         seconds = settings.connect_timeout_ms / 1000
         expander = settings.block_expander()
+        connections = Connections(self._connector)
         link_settings = LinkSettings(
             channel=ChannelSettings(
                 magic=Magic.CLIENT,
@@ -172,9 +174,10 @@ class WaltzClient:
             ),
             tls=client_context(settings.tls_settings("client.ssl")),
             connect_timeout_seconds=seconds,
-            connect=self._connector,
+            connect=connections.connect,
         )
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(connections.wait_gone)  # what is entered first ends last
             discovery = self._discovery
             if discovery is None:
                 discovery = await self._discover(stack, link_settings)

@@ -47,4 +47,12 @@ CLIENT_CALL_BUGS = (
         "            if deadline_seconds is not None and not limit.expired():",
         "append_many returns as if it had taken everything, though its iterable failed.",
     ),
+    _bug(
+        "close_leaves_connections_behind",
+        "E1",
+        "connections.py",
+        "        await wait_gone(list(self._made))\n",
+        "        pass\n",
+        "A loop that ends with its client leaves sockets open: TLS still says good-bye.",
+    ),
 )

@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from waltz_client.errors import ClientClosedError, UsageError
-from waltz_protocol.aio.closing import wait_gone
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -98,7 +97,6 @@ class LoopThread:
                 async def serve() -> None:
                     started.set_result(loop)
                     await stop
-                    await wait_gone()  # TLS says good-bye: a loop that is closed under it leaves sockets open
 
                 runner.run(serve())
 

@@ -26,15 +26,15 @@ async def test_a_closed_connection_is_waited_for() -> None:
     server, client = Recorder(), Recorder()
     async with connected(server, client, None, settings(versions=(0,))) as (_, channel):
         channel.close("done")
-        await wait_gone(5)
+        await wait_gone(timeout_seconds=5)
         assert client.events[-1] == "closed"
-        await wait_gone(0)  # nobody is left
+        await wait_gone(timeout_seconds=0)  # nobody is left
 
 
 async def test_who_does_not_go_is_cut() -> None:
     stubborn = Stubborn()
     leaving(stubborn, asyncio.get_running_loop())
-    await wait_gone(0.01)
+    await wait_gone(timeout_seconds=0.01)
     assert stubborn.reasons == ["it did not close in time"]
 
 
@@ -42,8 +42,18 @@ async def test_connections_of_another_loop_are_not_ours() -> None:
     foreign, other = Stubborn(), asyncio.new_event_loop()
     try:
         leaving(foreign, other)
-        await wait_gone(0.01)
+        await wait_gone(timeout_seconds=0.01)
         assert foreign.reasons == []
     finally:
         gone(foreign)
         other.close()
+
+
+async def test_only_those_that_are_named_are_waited_for_and_cut() -> None:
+    named, other = Stubborn(), Stubborn()
+    leaving(other, asyncio.get_running_loop())
+    try:
+        await wait_gone([named], timeout_seconds=0.01)
+        assert (named.reasons, other.reasons) == (["it did not close in time"], [])
+    finally:
+        gone(other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -33,10 +34,11 @@ def gone(channel: Closing) -> None:
     _leaving.pop(channel, None)
 
 
-async def wait_gone(timeout_seconds: float = 1.0) -> None:
-    """Wait until every connection that was closed on this loop is gone; those that take longer are cut."""
+async def wait_gone(channels: Iterable[Closing] | None = None, *, timeout_seconds: float = 1.0) -> None:
+    """Wait until these connections, which were closed, are gone (None: every one that was closed on this
+    loop); those that take longer are cut."""
     loop = asyncio.get_running_loop()
-    left = [channel for channel, of in list(_leaving.items()) if of is loop]
+    left = [channel for channel, of in _leaving.items() if of is loop] if channels is None else list(channels)
     try:
         async with asyncio.timeout(timeout_seconds):
             for channel in left:
