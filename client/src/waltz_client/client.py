@@ -177,7 +177,7 @@ class WaltzClient:
             connect=connections.connect,
         )
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(connections.wait_gone)  # what is entered first ends last
+            stack.push_async_exit(connections.wait_gone)  # what is entered first ends last
             discovery = self._discovery
             if discovery is None:
                 discovery = await self._discover(stack, link_settings)

@@ -51,8 +51,8 @@ CLIENT_CALL_BUGS = (
         "close_leaves_connections_behind",
         "E1",
         "connections.py",
-        "        await wait_gone(list(self._made))\n",
-        "        pass\n",
+        "            await wait_gone(list(self._made))\n",
+        "            pass\n",
         "A loop that ends with its client leaves sockets open: TLS still says good-bye.",
     ),
 )

@@ -34,7 +34,8 @@ class Connections:
         self._made.add(channel)
         return channel
 
-    async def wait_gone(self) -> None:
+    async def wait_gone(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait until all of them are gone, which their owners have closed: TLS says good-bye first, and an
         application whose loop ends with its client (`asyncio.run`) would leave sockets open."""
-        await wait_gone(list(self._made))
+        if kind is not GeneratorExit:  # a coroutine that is destroyed cannot wait
+            await wait_gone(list(self._made))
