@@ -125,4 +125,21 @@ OPERATOR_BUGS = (
         "left = [one for one in present if not cluster.uid]",
         "What somebody else has made an owner of a volume owns it no longer.",
     ),
+    # ---- what another writer changed
+    _plan(
+        "a_quantity_is_compared_as_a_float",
+        "operator",
+        "diff.py",
+        '    return ceil(min(Fraction(found["number"]) * factor, _LARGEST) * 1000)\n',
+        '    return ceil(float(found["number"]) * float(factor)) * 1000\n',
+        "A size of 10.3Gi is stored as thousandths and applied again in every pass: no migration ever runs.",
+    ),
+    _plan(
+        "a_quantity_is_not_rounded_up",
+        "operator",
+        "diff.py",
+        '    return ceil(min(Fraction(found["number"]) * factor, _LARGEST) * 1000)\n',
+        '    return int(min(Fraction(found["number"]) * factor, _LARGEST) * 1000)\n',
+        "A request of 0.1m CPU is stored as 1m and applied again in every pass.",
+    ),
 )

@@ -7,15 +7,28 @@ ours). Nothing is written when neither is so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import ceil
+from typing import Final
 
-from waltz_operator.api.base import quantity_bytes
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView
 
 KEPT_KINDS = frozenset({"StatefulSet", "Deployment", "PersistentVolumeClaim", "Secret", "Job", "Pod"})
 """Never deleted because they are not rendered: each goes by a rule of its own, or not at all."""
 _MERGE_KEYS = ("name", "containerPort", "port", "mountPath", "type", "key", "topologyKey", "ip", "path")
+
+_QUANTITY: Final = re.compile(
+    r"(?P<number>[+-]?([0-9]+\.?[0-9]*|\.[0-9]+))(?P<unit>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,2})"
+)
+_FACTORS: Final[Mapping[str, Fraction]] = {
+    **{unit: Fraction(1000) ** power for power, unit in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+_LARGEST: Final = Fraction(2**63 - 1)
+"""A quantity above it is stored as this one."""
 
 
 def difference(wanted: Rendered, live: ObjectView | None) -> str:
@@ -96,16 +109,18 @@ def _equal(wanted: object, live: object) -> bool:
         return True
     if isinstance(wanted, bool) or isinstance(live, bool) or live is None:
         return not wanted and live is None  # false and 0 may be left out
-    try:  # 1024Mi and 1Gi, 0.5 and 500m
-        return _milli(str(wanted)) == _milli(str(live))
-    except ValueError:
+    mine, theirs = _milli(str(wanted)), _milli(str(live))  # 1024Mi and 1Gi, 0.5 and 500m
+    if mine is None or theirs is None:
         return not wanted and live is None
+    return mine == theirs
 
 
-def _milli(text: str) -> int:
-    if text.endswith("m"):
-        return int(text[:-1])
-    digits = text.rstrip("kMGTPEi")
-    if text == digits:
-        return round(float(text) * 1000)
-    return quantity_bytes(text) * 1000
+def _milli(text: str) -> int | None:
+    """A quantity in thousandths, exactly, as the API server stores it: rounded up to whole ones, and no more
+    than it can hold. None for what is no quantity."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return None
+    unit = found["unit"]
+    factor = _FACTORS[unit] if unit in _FACTORS else Fraction(f"1{unit}")
+    return ceil(min(Fraction(found["number"]) * factor, _LARGEST) * 1000)
