@@ -142,4 +142,13 @@ OPERATOR_BUGS = (
         '    return int(min(Fraction(found["number"]) * factor, _LARGEST) * 1000)\n',
         "A request of 0.1m CPU is stored as 1m and applied again in every pass.",
     ),
+    # ---- changes of replicas
+    _plan(
+        "many_blocked_changes_hide_the_one_that_frees_them",
+        "operator",
+        "replica_changes.py",
+        "            reported[move.kind] += 1\n",
+        "            reported[move.kind] += 1\n            if reported[move.kind] >= MAX_REPORTED:\n                return\n",
+        "With 64 partitions a dead group is never exchanged: each new copy waits until the dead one is given up.",
+    ),
 )

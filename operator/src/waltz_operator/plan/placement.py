@@ -58,18 +58,29 @@ def closed_to_copies(facts: Facts) -> frozenset[str]:
 def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
     """The node of the group that a new copy goes to: one that has part of it already, then one that answers,
     then the one with the fewest partitions (`taken` counts those that were promised to it)."""
-    assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
-    holders, closed = facts.holders(partition), closed_to_copies(facts)
-    free = [node for node in group_nodes(facts, group) if node not in holders and node not in closed]
+    return _pick(facts, _open_nodes(facts, group), partition, taken or {})
 
-    def order(node: str) -> tuple[bool, bool, int, int]:
+
+def _open_nodes(facts: Facts, group: str) -> list[str]:
+    """The nodes of a group that may get copies; for all partitions of a pass, since it takes long."""
+    closed = closed_to_copies(facts)
+    return [node for node in group_nodes(facts, group) if node not in closed]
+
+
+def _pick(facts: Facts, nodes: Sequence[str], partition: int, taken: Mapping[str, int]) -> str | None:
+    assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
+    holders = facts.holders(partition)
+    free = [(at, node) for at, node in enumerate(nodes) if node not in holders]
+
+    def order(one: tuple[int, str]) -> tuple[bool, bool, int, int]:
+        at, node = one
         view = facts.node(node)
         known = isinstance(view, NodeView)
         has = isinstance(view, NodeView) and partition in view.partitions
-        load = len(assignments.get(node, ())) + (taken or {}).get(node, 0)
-        return not has, not known, load, free.index(node)
+        return not has, not known, len(assignments.get(node, ())) + taken.get(node, 0), at
 
-    return min(free, key=order, default=None)
+    best = min(free, key=order, default=None)
+    return None if best is None else best[1]
 
 
 def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
@@ -99,13 +110,15 @@ def wanted(facts: Facts) -> Iterator[Move]:
     if not isinstance(facts.tree, TreeView):
         return
     started = [p for p in range(facts.desired.partitions) if not isinstance(facts.record(p), NeverStarted)]
-    for group in group_names(facts):
+    groups = group_names(facts)
+    open_nodes = {group: _open_nodes(facts, group) for group in groups}
+    for group in groups:
         for partition in started:
             if not copies_in(facts, group, partition):
-                yield Move(MoveKind.ADD, partition, None, pick(facts, group, partition))
+                yield Move(MoveKind.ADD, partition, None, _pick(facts, open_nodes[group], partition, {}))
     for node in _leaving(facts):
         for partition in sorted({*facts.tree.assignments.get(node, ()), *_surplus(facts, node)}):
-            yield from _leave(facts, node, partition)
+            yield from _leave(facts, node, partition, open_nodes)
 
 
 def _leaving(facts: Facts) -> list[str]:
@@ -119,17 +132,20 @@ def _surplus(facts: Facts, node: str) -> tuple[int, ...]:
     return () if isinstance(view, Unknown) else tuple(view.partitions)
 
 
-def _leave(facts: Facts, node: str, partition: int) -> Iterator[Move]:
+def _leave(
+    facts: Facts, node: str, partition: int, open_nodes: Mapping[str, Sequence[str]]
+) -> Iterator[Move]:
     drop = Move(MoveKind.DROP, partition, node, None)
     if node not in facts.holders(partition):
         yield drop
         return
     group = facts.group(node)
-    stays = group is not None and bool(group_nodes(facts, group))
+    stays = group in open_nodes
     if stays and len(copies_in(facts, group, partition)) < 2:
-        yield Move(MoveKind.MOVE, partition, node, pick(facts, group or "", partition))
+        target = _pick(facts, open_nodes.get(group or "", ()), partition, {})
+        yield Move(MoveKind.MOVE, partition, node, target)
     dead = bool(facts.not_current(partition, node))
-    complete = all(copies_in(facts, one, partition) for one in group_names(facts))
+    complete = all(copies_in(facts, one, partition) for one in open_nodes)
     other = not stays or len(copies_in(facts, group, partition)) > 1
     if dead or (complete and other):
         yield drop
@@ -175,21 +191,22 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
         return
     chosen = [p for p in held if task.partitions is None or p in task.partitions]
     taken: dict[str, int] = {}
+    nodes = _open_nodes(facts, facts.group(task.source) or "")
     for partition in sorted(chosen):
-        group = facts.group(task.source) or ""
         target: str | None = task.target
         if task.kind is TaskKind.DRAIN:
-            target = _second_copy(facts, partition, task.source) or pick(facts, group, partition, taken)
+            second = _second_copy(facts, partition, task.source, nodes)
+            target = second or _pick(facts, nodes, partition, taken)
         if target is not None:
             taken[target] = taken.get(target, 0) + 1
         yield Move(kind, partition, task.source, target)
 
 
-def _second_copy(facts: Facts, partition: int, node: str) -> str | None:
-    """Another node of the group that has a copy already: what a migration that failed has left."""
+def _second_copy(facts: Facts, partition: int, node: str, nodes: Sequence[str]) -> str | None:
+    """Another one of these nodes of its group that has a copy already: what a migration that failed has
+    left."""
     found = copies_in(facts, facts.group(node), partition)
-    closed = closed_to_copies(facts)
-    return next((one for one in found if one != node and facts.staying(one) and one not in closed), None)
+    return next((one for one in found if one != node and one in nodes), None)
 
 
 def _rebalance(facts: Facts, task: Task) -> Iterator[Move]:

@@ -7,6 +7,8 @@ seen.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from waltz_operator.api.migration import MoveState
 from waltz_operator.api.topology import CLUSTER_JOB, NodeIdentity
 from waltz_operator.model.actions import DeleteJob
@@ -22,8 +24,8 @@ from waltz_operator.plan.safety_gates import Denied, denied, may_change
 
 COPY_RATE_BYTES = 50 * 1024 * 1024
 """Rate limit of such a job, bytes per second: the default of a WaltzMigration."""
-MAX_TRIED = 64
-"""Blocked candidates that are looked at in one pass."""
+MAX_REPORTED = 64
+"""Blocked candidates of each kind that are reported in one pass."""
 
 
 def cluster_ladder(facts: Facts, move: Move) -> ChangeOptions:
@@ -100,15 +102,20 @@ def follow(decision: Decision, step: Step) -> None:
 
 
 def begin_change(facts: Facts, decision: Decision) -> None:
-    """Record the first change that may be made now; its first step comes when the record is in the status."""
+    """Record the first change that may be made now; its first step comes when the record is in the status.
+
+    All candidates are tried, for one may be what frees the others: where a dead copy is to be given up, none
+    can be added before. At most each partition is one for each group that lacks a copy, and one for each copy
+    on a node that leaves."""
+    reported: Counter[MoveKind] = Counter()
     if decision.memory.operation is not None or any(task.in_flight for task in facts.tasks):
         return
-    for tried, move in enumerate(wanted(facts)):
-        if tried >= MAX_TRIED:
-            return
+    for move in wanted(facts):
         step = next_step(facts, move, cluster_ladder(facts, move))
         if step.blocked is not None:
-            decision.block(step.blocked)
+            if reported[move.kind] < MAX_REPORTED:
+                decision.block(step.blocked)
+            reported[move.kind] += 1
             continue
         if step.finished:  # recorded, it would be over at once, and recorded again
             continue

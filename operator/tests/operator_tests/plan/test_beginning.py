@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from operator_tests.plan import cluster
 from operator_tests.plan.cluster import identity, name
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.model.desired import Move, MoveKind
-from waltz_operator.model.facts import Facts
+from waltz_operator.model.facts import Facts, placement_of
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import TreeView
+from waltz_operator.model.snapshot import TreeView, Unknown
 from waltz_operator.model.task import Task, TaskKind
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.migration import decide_task
-from waltz_operator.plan.replica_changes import begin_change
+from waltz_operator.plan.replica_changes import MAX_REPORTED, begin_change
 
 LOOKS = 4
 
@@ -92,3 +93,60 @@ def begun(found: Facts) -> Move | None:
     decision = Decision(found.memory)
     begin_change(found, decision)
     return decision.memory.operation
+
+
+def group_exchanged(partitions: int, provable: int | None = None) -> Facts:
+    """Group 2, whose node is dead, was exchanged for group 3 in the specification; of one partition the dead
+    copy was set aside already, so that a new one may be added."""
+    found = cluster.facts(cluster.kube(nodes=(0, 1, 3)), nodes=(0, 1, 3), assigned=(0, 1))
+    assert isinstance(found.tree, TreeView)
+    held = tuple(range(partitions))
+    dead = tuple(one for one in held if one != provable)
+    copies = {name(node): cluster.listed(node) for node in (0, 1)}
+    dropped = {**copies, name(2): cluster.listed(2, cluster.SESSION - 1, 3)}
+    tree = replace(
+        found.tree,
+        num_partitions=partitions,
+        groups={name(node): node for node in range(4)},
+        assignments={name(0): held, name(1): held, name(2): dead, name(3): ()},
+        partitions={
+            one: PartitionMetadata(0, cluster.SESSION, copies if one == provable else dropped) for one in held
+        },
+    )
+    full = cluster.answer(*(cluster.replica() for _ in held))
+    return replace(
+        found,
+        desired=replace(found.desired, partitions=partitions),
+        tree=tree,
+        nodes={name(0): full, name(1): full, name(2): Unknown("dead"), name(3): cluster.answer()},
+        leaving=(identity(2),),
+        placement=placement_of(tree),
+    )
+
+
+def test_a_dead_group_is_exchanged_however_many_partitions_there_are() -> None:
+    """A new copy may be added only when the dead one was given up: by as many partitions as are blocked, that
+    must not be hidden."""
+    for partitions in (1, MAX_REPORTED - 1, MAX_REPORTED, 4 * MAX_REPORTED):
+        decision = Decision(cluster.Memory(cluster.KEY))
+        begin_change(group_exchanged(partitions), decision)
+        move = decision.memory.operation
+        assert move is not None, partitions
+        assert (move.kind, move.partition, move.source) == (MoveKind.DROP, 0, name(2))
+        assert len(decision.blocked) == min(partitions, MAX_REPORTED)
+
+
+def test_the_one_copy_that_can_be_added_is_added_whatever_blocks_the_others() -> None:
+    move = begun(group_exchanged(4 * MAX_REPORTED, provable=3 * MAX_REPORTED))
+    assert move is not None
+    assert (move.kind, move.partition, move.target) == (MoveKind.ADD, 3 * MAX_REPORTED, name(3))
+
+
+def test_what_is_blocked_is_reported_of_each_kind() -> None:
+    """Nothing can begin: neither a new copy nor, without a second current one, giving up the dead one."""
+    found = group_exchanged(3 * MAX_REPORTED)
+    decision = Decision(found.memory)
+    begin_change(replace(found, nodes={**found.nodes, name(1): Unknown("away")}), decision)
+    assert decision.memory.operation is None
+    kinds = [one.what.split()[0] for one in decision.blocked]
+    assert kinds == [MoveKind.ADD.value] * MAX_REPORTED + [MoveKind.DROP.value] * MAX_REPORTED
