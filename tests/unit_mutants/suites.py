@@ -404,9 +404,15 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_operator/plan/diff.py": (f"{_OPERATOR}/plan/test_diff.py",),
-    "waltz_operator/plan/replica_changes.py": (f"{_OPERATOR}/plan/test_beginning.py",),
+    "waltz_operator/plan/replica_changes.py": (
+        f"{_OPERATOR}/plan/test_beginning.py",
+        f"{_OPERATOR}/plan/test_ending_pods.py",
+    ),
     "waltz_operator/plan/teardown.py": (f"{_OPERATOR}/plan/test_teardown.py",),
-    "waltz_operator/plan/safety_gates.py": (f"{_OPERATOR}/plan/test_deleted_claims.py",),
+    "waltz_operator/plan/safety_gates.py": (
+        f"{_OPERATOR}/plan/test_deleted_claims.py",
+        f"{_OPERATOR}/plan/test_ending_pods.py",
+    ),
     "waltz_operator/model/ensemble.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",
         f"{_OPERATOR}/plan/test_leftover_claims.py",

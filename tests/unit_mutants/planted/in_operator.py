@@ -151,4 +151,20 @@ OPERATOR_BUGS = (
         "            reported[move.kind] += 1\n            if reported[move.kind] >= MAX_REPORTED:\n                return\n",
         "With 64 partitions a dead group is never exchanged: each new copy waits until the dead one is given up.",
     ),
+    _plan(
+        "a_pod_that_goes_down_proves_a_change",
+        "A6",
+        "safety_gates.py",
+        "    refusal = why_not_change(record, old, new, {**reasons, **ending}, allow_pause=allow_pause)\n",
+        "    refusal = why_not_change(record, old, new, reasons, allow_pause=allow_pause)\n",
+        "An edit of the image and of the number of copies leaves two copies, one of which is going down.",
+    ),
+    _plan(
+        "a_change_is_taken_back_while_a_pod_restarts",
+        "operator",
+        "replica_changes.py",
+        "    return isinstance(answer, Denied) and answer.blocked.reason != Reason.OTHER_NODE_DOWN\n",
+        "    return isinstance(answer, Denied)\n",
+        "A change under way is taken back, and begun again, because a pod restarts while a migration waits.",
+    ),
 )

@@ -48,7 +48,8 @@ from waltz_operator.plan.safety_gates import (
 from waltz_operator.plan.server_moves import may_move
 
 OF_COPIES = AssignInZooKeeper | AssignOnNode | RemoveOnNode | UnassignInZooKeeper
-"""Proven by the specification, ZooKeeper and the storage nodes alone: the second look leaves out the rest."""
+"""Proven by the specification, ZooKeeper and the storage nodes: the second look leaves out the rest. Which
+pods are on their way out it takes from the first one: a pod may as well be deleted right after the write."""
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:

@@ -70,7 +70,7 @@ def continue_change(facts: Facts, decision: Decision) -> None:
 def _steps_aside(facts: Facts, move: Move, options: ChangeOptions) -> bool:
     """Whether a change that can't continue now makes way for what may repair that: a migration, or giving up
     its own source whose data is lost. Asked of a copy that was not put into service yet, and of one that is
-    not given up yet."""
+    not given up yet. A pod that is on its way out comes back without either."""
     holders = facts.holders(move.partition)
     waiting = any(
         not task.over and task.approved and not task.dry_run and not task.cancel for task in facts.tasks
@@ -83,9 +83,10 @@ def _steps_aside(facts: Facts, move: Move, options: ChangeOptions) -> bool:
         new = {*holders} - {move.source}
     else:
         return False
-    return waiting and isinstance(
-        may_change(facts, move.kind.value, move.partition, new, allow_pause=options.allow_pause), Denied
-    )
+    if not waiting:
+        return False
+    answer = may_change(facts, move.kind.value, move.partition, new, allow_pause=options.allow_pause)
+    return isinstance(answer, Denied) and answer.blocked.reason != Reason.OTHER_NODE_DOWN
 
 
 def follow(decision: Decision, step: Step) -> None:

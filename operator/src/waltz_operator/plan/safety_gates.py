@@ -3,7 +3,8 @@ first blocking partition.
 
 The rules (docs/safety.md, A6): a change of replicas needs the current members of old ∩ new to be a quorum of
 both sets; a storage node may go down when every partition on it has a quorum of *other* current copies, no
-other storage node is down, and no copy job reads or writes it. Unknown means no. Pure.
+other storage node is down, and no copy job reads or writes it. A node whose pod is on its way out counts for
+neither. Unknown means no. Pure.
 """
 
 from __future__ import annotations
@@ -75,17 +76,23 @@ _REASONS = {
 def may_change(
     facts: Facts, what: str, partition: int, new: Collection[str], *, allow_pause: bool = False
 ) -> Answer:
-    """Safety rule A6: from the replicas that ZooKeeper assigns now to `new`."""
+    """Safety rule A6: from the replicas that ZooKeeper assigns now to `new`. What stays and is current must
+    prove it without nodes whose pods are on their way out: what such a node answers is true for seconds."""
     old, record = facts.holders(partition), facts.record(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
-    refusal = why_not_change(record, old, new, _not_current(facts, partition, old), allow_pause=allow_pause)
+    reasons = _not_current(facts, partition, old)
+    refusal = why_not_change(record, old, new, reasons, allow_pause=allow_pause)
     if refusal is not None:
         reason = _REASONS.get(refusal.obstacle, Reason.UNSAFE_CHANGE)
         return denied(what, reason, refusal.reason, partition)
     if isinstance(record, NeverStarted):
         return Allowed("the partition was never started")
-    live = facts.current(partition, [node for node in old if node in new])
+    ending = {node: "its pod is going down" for node in old if not reasons[node] and _ending(facts, node)}
+    refusal = why_not_change(record, old, new, {**reasons, **ending}, allow_pause=allow_pause)
+    if refusal is not None:
+        return denied(what, Reason.OTHER_NODE_DOWN, refusal.reason, partition)
+    live = [node for node in old if node in new and not reasons[node] and node not in ending]
     return Allowed(f"of the remaining replicas {len(live)} are current: {', '.join(live)}")
 
 

@@ -128,8 +128,9 @@ def test_a_dead_group_is_exchanged_however_many_partitions_there_are() -> None:
     """A new copy may be added only when the dead one was given up: by as many partitions as are blocked, that
     must not be hidden."""
     for partitions in (1, MAX_REPORTED - 1, MAX_REPORTED, 4 * MAX_REPORTED):
-        decision = Decision(cluster.Memory(cluster.KEY))
-        begin_change(group_exchanged(partitions), decision)
+        found = group_exchanged(partitions)
+        decision = Decision(found.memory)
+        begin_change(found, decision)
         move = decision.memory.operation
         assert move is not None, partitions
         assert (move.kind, move.partition, move.source) == (MoveKind.DROP, 0, name(2))
