@@ -9,6 +9,7 @@ import pytest
 
 from waltz_storage.engine.errors import DiskFullError
 from waltz_storage.engine.free_space import DiskUsage, FreeSpace
+from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
 from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings, read_journal
@@ -165,6 +166,65 @@ def test_safety_c7_a_cut_leaves_what_waits_before_it() -> None:
     files.commit()
     files.make()
     assert disk.files()[f"{ROOT}/x"] == b"a" * 150 + bytes(50) + b"b" * 60
+
+
+def test_a_cut_of_what_waits_does_not_lengthen_the_file_below() -> None:
+    """Tools look at the files of a node that runs: zeros in place of acknowledged records are damage."""
+    disk = empty_disk()
+    manager = opened(disk, LARGE)
+    manager.get(0).set_low_water_mark(1, -1)
+    manager.commit()
+    append(manager.get(0), 0, 100)
+    manager.commit()
+    size = len(disk.files()[segment_path(0, 0)])
+    manager.get(0).truncate(97)
+    manager.commit()
+    assert len(disk.files()[segment_path(0, 0)]) == size, "nothing has been written below yet"
+    assert inspect_directory(ROOT, fs=disk).problems == []
+    assert_holds(manager.get(0), 98)
+    append(manager.get(0), 98, 2)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    again = open_manager(disk)
+    assert_holds(again.get(0), 100)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ([], 50),
+        ([(0, 20)], 50),
+        ([(0, 20), (80, 20)], 50),
+        ([(0, 100)], 50),
+        ([(0, 40), (40, 40)], 40),
+        ([(40, 40), (0, 60)], 50),
+    ],
+)
+def test_safety_c7_a_cut_gives_the_size_that_was_asked_for(written: list[tuple[int, int]], size: int) -> None:
+    """In memory, in the file and after a replay, also where nothing that waits reaches up to it."""
+    disk = empty_disk()
+    files = JournaledFiles(disk, ROOT, FreeSpace())
+    files.begin(files.create(PLACE, UUID(int=1), JOURNAL))
+    file = files.open(f"{ROOT}/x", create=True)
+    files._shared[f"{ROOT}/x"].of_directory = False
+    wanted = bytearray(100)
+    for offset, count in written:
+        file.pwrite(b"a" * count, offset)
+        wanted[offset : offset + count] = b"a" * count
+    file.sync()
+    files._make_soon = False
+    files.commit()
+    file.truncate(size)
+    file.sync()
+    files.commit()
+    assert file.size() == size
+    assert file.pread(100, 0).ljust(size, b"\0") == wanted[:size]
+    files.make()
+    assert disk.files()[f"{ROOT}/x"] == wanted[:size]
+    disk.restart(CrashMode.LOSE)
+    Replay(disk, ROOT, {}).run(read_journal(disk, PLACE, UUID(int=1), JOURNAL.files))
+    assert disk.files()[f"{ROOT}/x"] == wanted[:size]
 
 
 def test_what_waits_is_counted_as_taken() -> None:
