@@ -414,6 +414,14 @@ JOURNAL_BUGS = (
         "self.below.size() > size:\n",
         "A file has another size than after a replay, where nothing that waits leads up to the cut.",
     ),
+    _engine(
+        "held_node_is_available",
+        "tools",
+        "free_space.py",
+        "        return self.held or self.full\n",
+        "        return self.full\n",
+        "A node that refuses every append until there is space says that it takes them.",
+    ),
     # ---- a volume of its own
     _journal(
         "journal_inside_is_forgotten",

@@ -247,6 +247,26 @@ def test_what_waits_is_counted_as_taken() -> None:
     manager.close()
 
 
+def test_a_node_that_holds_what_finds_no_space_is_not_available() -> None:
+    """Every append is refused, so nobody may count on the copy for appends."""
+    disk = empty_disk()
+    manager = opened(disk, LARGE)
+    manager.make()
+    append(manager.get(0), 0, 10)
+    manager.commit()
+    assert manager.status() == {0: True}
+    disk.capacity_bytes = disk.used_bytes() + 20
+    manager.make()
+    assert manager.room.full is None
+    assert isinstance(refusal(lambda: append(manager.get(0), 10)), DiskFullError)
+    assert manager.status() == {0: False}
+    disk.capacity_bytes = None
+    manager.make()
+    append(manager.get(0), 10)
+    assert manager.status() == {0: True}
+    manager.close()
+
+
 def test_within_a_batch_the_disk_is_looked_at_once() -> None:
     looks = 0
 

@@ -67,6 +67,11 @@ class FreeSpace:
         self._free_bytes: int | None = None  # as seen in this batch, less what was taken since
         self._in_batch = False
 
+    @property
+    def refused(self) -> str | None:
+        """Why appends are refused, for whichever reason; None while they are taken."""
+        return self.held or self.full
+
     def usage(self) -> DiskUsage | None:
         """Its state; `None` when it is not known. `OSError` when the query failed."""
         return None if self._look is None else self._look()

@@ -301,7 +301,7 @@ class StorageManager:
 
     def is_available(self, partition: Partition) -> bool:
         """Whether an open partition takes appends, as far as this node knows."""
-        return partition.info.available and partition.failed is None and self.room.full is None
+        return partition.info.available and partition.failed is None and self.room.refused is None
 
     def assign(self, partition_id: int) -> Partition:
         """Open (existing files are found again) and set the flag. Doing it twice changes no files."""

@@ -69,7 +69,7 @@ class DiskWatch:
     @property
     def full(self) -> str | None:
         """Why appends are refused, as of the last look or append."""
-        return self._manager.room.held or self._manager.room.full
+        return self._manager.room.refused
 
     @property
     def days_to_full(self) -> float | None:
