@@ -398,30 +398,6 @@ JOURNAL_BUGS = (
         "            return results\n",
         "A failed commit is answered with success.",
     ),
-    _journal(
-        "cut_lengthens_the_file_below",
-        "tools",
-        "shared_file.py",
-        "        if self.below is not None and (self.end_of_pending() < size or self.below.size() > size):\n",
-        "        if self.below is not None:\n",
-        "Tools find zeros in place of acknowledged records that wait in the journal, and report damage.",
-    ),
-    _journal(
-        "cut_leaves_a_file_that_is_too_short",
-        "C7",
-        "shared_file.py",
-        "(self.end_of_pending() < size or self.below.size() > size):\n",
-        "self.below.size() > size:\n",
-        "A file has another size than after a replay, where nothing that waits leads up to the cut.",
-    ),
-    _engine(
-        "held_node_is_available",
-        "tools",
-        "free_space.py",
-        "        return self.held or self.full\n",
-        "        return self.full\n",
-        "A node that refuses every append until there is space says that it takes them.",
-    ),
     # ---- a volume of its own
     _journal(
         "journal_inside_is_forgotten",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _engine = bugs_in("services/storage/src/waltz_storage/engine")
+_journal = bugs_in("services/storage/src/waltz_storage/engine/journal")
 _service = bugs_in("services/storage/src/waltz_storage/service")
 
 WRITE_BEHIND_BUGS = (
@@ -132,5 +133,38 @@ WRITE_BEHIND_BUGS = (
         "                self._stop_partitions(before, str(error))\n",
         "",
         "Ids that are in the journal are given out again, and the copies lie behind each other.",
+    ),
+    # ---- what waits in the journal when a file is cut, the disk is full, or the journal has failed
+    _journal(
+        "cut_lengthens_the_file_below",
+        "tools",
+        "shared_file.py",
+        "        if self.below is not None and (self.end_of_pending() < size or self.below.size() > size):\n",
+        "        if self.below is not None:\n",
+        "Tools find zeros in place of acknowledged records that wait in the journal, and report damage.",
+    ),
+    _journal(
+        "cut_leaves_a_file_that_is_too_short",
+        "C7",
+        "shared_file.py",
+        "(self.end_of_pending() < size or self.below.size() > size):\n",
+        "self.below.size() > size:\n",
+        "A file has another size than after a replay, where nothing that waits leads up to the cut.",
+    ),
+    _engine(
+        "held_node_is_available",
+        "tools",
+        "free_space.py",
+        "        return self.held or self.full\n",
+        "        return self.full\n",
+        "A node that refuses every append until there is space says that it takes them.",
+    ),
+    _journal(
+        "failed_journal_keeps_its_files_open",
+        "tools",
+        "filesystem.py",
+        "            if shared.pending and self.journaling:\n",
+        "            if shared.pending:\n",
+        "The directory of a node that was closed stays locked for as long as its process lives.",
     ),
 )

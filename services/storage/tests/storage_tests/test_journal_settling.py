@@ -12,7 +12,7 @@ from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
 from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import Journal, JournalFile
 from waltz_storage.engine.journal.shared_file import SharedFile
-from waltz_testkit.faulty_disk import CrashMode, FaultyFile
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 from .support import JOURNAL, ROOT, append, assert_holds, empty_disk, open_manager, segment_path
 
@@ -130,3 +130,53 @@ def test_safety_c7_a_file_that_is_being_taken_into_use_is_never_ready_to_be_sett
         files.commit()
         files.settle()
     assert seen == []
+
+
+@pytest.mark.parametrize("failing", ["waltz-journal", f"{ROOT}/0/", "storage.ctl", "no space"])
+def test_a_node_whose_journal_failed_closes_all_of_its_files(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """The lock of the directory goes with the control file: whoever opens the directory after that in the same
+    process finds it free."""
+    disk, handles = empty_disk(), set[FaultyFile]()
+    open_below, close_below = FaultyDisk.open, FaultyFile.close
+
+    def opened(self: FaultyDisk, path: str, *, create: bool = False, read_only: bool = False) -> FaultyFile:
+        file = open_below(self, path, create=create, read_only=read_only)
+        handles.add(file)
+        return file
+
+    def closed(self: FaultyFile, owner: object = None) -> None:
+        handles.discard(self)
+        close_below(self, owner)
+
+    monkeypatch.setattr(FaultyDisk, "open", opened)
+    monkeypatch.setattr(FaultyFile, "close", closed)
+    manager = open_manager(disk, journal=JOURNAL)
+    for partition_id in (0, 1):
+        manager.assign(partition_id)
+    manager.commit()
+    manager.make()
+    append(manager.get(0), 0, 5)
+    manager.commit()
+    for partition_id in (0, 1):
+        manager.get(partition_id).raise_fence(2)
+        manager.get(partition_id).set_low_water_mark(2, 4)
+        append(manager.get(partition_id), manager.get(partition_id).max_txid + 1, 3)
+    disk.fail_sync = failing
+    if failing == "no space":
+        manager.commit()
+        append(manager.get(1), manager.get(1).max_txid + 1, 5)
+        disk.capacity_bytes = disk.used_bytes()
+    if failing == "waltz-journal":
+        with pytest.raises(PartitionFailedError):
+            manager.commit()
+    else:
+        manager.commit()
+    manager.close()
+    disk.fail_sync = disk.capacity_bytes = None
+    assert sorted(file.path for file in handles) == []
+    again = open_manager(disk)
+    assert_holds(again.get(0), 5)
+    again.close()
+    assert not handles

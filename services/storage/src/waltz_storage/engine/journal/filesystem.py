@@ -429,7 +429,7 @@ class JournaledFiles:
             shared.users -= 1
             if shared.users:
                 return
-            if shared.pending:
+            if shared.pending and self.journaling:
                 self._kept_open += 1
                 return
         self._drop(shared)
@@ -437,7 +437,8 @@ class JournaledFiles:
     def _drop(self, shared: SharedFile) -> None:
         """Nobody uses it and nothing is left to be made."""
         with self._lock:
-            if shared.users or shared.pending:  # again, or once more: `closed` has given the lock back
+            # Again, or once more: `closed` has given the lock back. A journal that has ended makes nothing more.
+            if shared.users or (shared.pending and self.journaling):
                 return
             if self._shared.get(shared.path) is shared:
                 del self._shared[shared.path]
