@@ -4,6 +4,7 @@ all copies are given up before a node opens it again, whatever was asked for and
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.inspect import inspect_control_file
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
+from waltz_storage.engine.journal.log import file_name
 from waltz_storage.engine.restore_reset import reset_for_restore, would_reset
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
@@ -193,6 +195,47 @@ def test_safety_a5_a_reset_that_is_interrupted_anywhere_leaves_no_copy_with_its_
         calls += 1
     assert refused > 20
     assert set(sessions(disk).values()) == {-1}
+
+
+@pytest.mark.parametrize("directory", [f"{ROOT}/{JOURNAL_DIRECTORY}", "/other"])
+def test_safety_a5_a_journal_that_comes_back_does_not_end_a_reset(directory: str) -> None:
+    """As its volume is there again, after the command was killed. Nodes open the directory before the first
+    change or after the last one, and the journal is free then."""
+    lost, refused = lost_journal(remove=False), 0
+    open_manager(lost, journal=JOURNAL).close()  # the sessions are in the files, and no longer in the journal
+    manager = open_manager(lost, journal=JOURNAL)
+    for partition_id in IDS:
+        append(manager.get(partition_id), 8, 2)
+    manager.commit()
+    lost.restart(CrashMode.KEEP)
+    inside = f"{ROOT}/{JOURNAL_DIRECTORY}"
+    saved = {name.removeprefix(inside): raw for name, raw in lost.files().items() if name.startswith(inside)}
+    lost.remove_dir(inside)
+    configured = None if directory == inside else directory
+    for calls in range(1000):
+        disk = copy.deepcopy(lost)
+        disk.crash_before = len(disk.calls) + calls
+        try:
+            reset_for_restore(ROOT, fs=disk, journal_directory=configured)
+        except CrashError:
+            disk.restart(CrashMode.KEEP)
+        else:
+            break
+        disk.add_dir(directory)
+        for name, raw in saved.items():
+            disk.put(f"{directory}{name}", raw)
+        try:
+            control = ControlFile.open_existing(disk, ROOT, configured)
+        except StorageStartError:
+            refused += 1
+            assert reset_for_restore(ROOT, fs=disk, journal_directory=configured) == [0, 2]
+            control = ControlFile.open_existing(disk, ROOT, configured)
+            given_up = disk.content(f"{directory}/{file_name(0)}")
+            assert given_up != saved[f"/{file_name(0)}"], "the files of the journal are free"
+        found = {control.info(partition_id).session_id for partition_id in IDS}
+        assert found in ({-1}, {SESSION}), calls
+        control.close()
+    assert refused > 20
 
 
 def test_safety_a5_a_reset_that_did_not_end_is_said_and_covers_all() -> None:

@@ -233,8 +233,8 @@ class ControlFile:
 
     def begin_reset(self) -> None:
         """From here on no node opens the directory until `end_reset`, durably. `OSError`."""
-        if self.lost is None:
-            write_fully(self._file, resetting(self.header), 0)
+        if self.lost is None or not self.lost.resetting:
+            write_fully(self._file, resetting(self.header, self.lost), 0)
             self._file.sync()
 
     def end_reset(self, fs: FileSystem, directory: str, journal_directory: str | None) -> None:

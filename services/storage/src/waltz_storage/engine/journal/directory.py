@@ -4,8 +4,9 @@ While a node runs with a journal, its partition files may lack what the journal 
 version 1, the complement of the cluster key in place of the key, and behind the partition count: `char[16]
 journal id | i32 number of journal files`. Release 0.13.2 does not look at the version, but refuses a key that
 is not its cluster's, and so does an earlier release of ours: neither can open files that lack acknowledged
-records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2, with
-no journal, is that of a directory whose copies are being reset (`restore_reset.py`): no node opens it either.
+records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2 is that
+of a directory whose copies are being reset (`restore_reset.py`): no node opens it either. It names the journal
+that is given up with them, or none; a journal that is there again meanwhile does not end the reset.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
 newest journal file written again and synced, then the changes in it made. Of the end, all files synced, then
@@ -46,7 +47,8 @@ class Dependence(NamedTuple):
     files: int
     plain: ControlHeader
     resetting: bool
-    """It depends on no journal, but on the end of a reset that was begun."""
+    """It depends on no journal, but on the end of a reset that was begun, which gives the journal up; 0 files
+    when there was none."""
 
 
 def journal_directory(directory: str, configured: str | None) -> str:
@@ -70,9 +72,13 @@ def depending(header: ControlHeader, journal_id: UUID, files: int) -> bytes:
     return bytes(raw)
 
 
-def resetting(header: ControlHeader) -> bytes:
-    """The header of a directory whose copies are being reset."""
-    return _hidden(header, RESETTING_VERSION)
+def resetting(header: ControlHeader, lost: Dependence | None) -> bytes:
+    """The header of a directory whose copies are being reset. `lost`: on which journal it depended until now,
+    which is given up with them."""
+    raw = bytearray(_hidden(header, RESETTING_VERSION))
+    if lost is not None:
+        _JOURNAL.pack_into(raw, _JOURNAL_OFFSET, lost.journal_id.bytes, lost.files)
+    return bytes(raw)
 
 
 def _hidden(header: ControlHeader, version: int) -> bytes:
@@ -190,7 +196,7 @@ def abandon(fs: FileSystem, directory: str, control: File, configured: str | Non
     if found is None:
         return
     write_plain(control, found.plain)
-    if not found.resetting:
+    if found.files or not found.resetting:
         place = _where(fs, directory, configured, found.journal_id)
         if fs.is_dir(place):
             release_journal(fs, place, found.journal_id, min(max(0, found.files), _MOST_FILES))
