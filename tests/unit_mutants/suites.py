@@ -196,6 +196,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
     "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
+        f"{_STORAGE}/test_node_report.py",
+        f"{_STORAGE}/test_journal_unmade.py",
+        f"{_STORAGE}/test_journaled_directory.py",
         f"{_STORAGE}/test_write_behind.py",
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_node_stored.py",
@@ -233,6 +236,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/shared_sync.py": (f"{_STORAGE}/test_shared_sync.py",),
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
+        f"{_STORAGE}/test_node_report.py",
         f"{_STORAGE}/test_journaled_directory.py",
         f"{_STORAGE}/test_journal_lost_files.py",
         f"{_STORAGE}/test_journal_settling.py",

@@ -167,4 +167,29 @@ WRITE_BEHIND_BUGS = (
         "            if shared.pending:\n",
         "The directory of a node that was closed stays locked for as long as its process lives.",
     ),
+    # ---- what is shown while a commit is on its way
+    _engine(
+        "what_runs_is_public",
+        "C7",
+        "partition.py",
+        "        return self._shown() if self._write_later is None else self._public\n",
+        "        return self._shown()\n",
+        "Tools and metrics show transactions, sessions and fences that a power loss takes back.",
+    ),
+    _engine(
+        "public_before_the_commit",
+        "C7",
+        "partition.py",
+        "        self._public: Shown | None = None\n",
+        "        self._public: Shown | None = Shown(-1, -1, info)\n",
+        "A partition whose assignment is not durable is reported as one of the node.",
+    ),
+    _engine(
+        "commit_of_a_batch_publishes_nothing",
+        "tools",
+        "storage_manager.py",
+        "        for partition_id in list(self.partitions) if partition_ids is None else partition_ids:\n",
+        "        for partition_id in list(self.partitions) if partition_ids is None else ():\n",
+        "Reports and metrics of a node with a journal show what it had at its start.",
+    ),
 )

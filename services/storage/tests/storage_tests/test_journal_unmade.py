@@ -247,6 +247,15 @@ def test_what_waits_is_counted_as_taken() -> None:
     manager.close()
 
 
+def test_safety_c7_a_partition_is_reported_after_the_commit_of_its_assignment() -> None:
+    manager = opened(empty_disk())
+    manager.assign(1)
+    assert manager.status() == {0: True}
+    manager.commit([1])
+    assert manager.status() == {0: True, 1: True}
+    manager.close()
+
+
 def test_a_node_that_holds_what_finds_no_space_is_not_available() -> None:
     """Every append is refused, so nobody may count on the copy for appends."""
     disk = empty_disk()

@@ -151,13 +151,15 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     append(manager.get(0), 0, 4)
     manager.commit()
     disk.fail_sync_once = "journal-"
-    shown = manager.shown(0)
-    append(manager.get(0), 4, 4)
-    manager.get(0).set_low_water_mark(5, 7)
+    partition = manager.get(0)
+    shown = partition.public
+    append(partition, 4, 4)
+    partition.set_low_water_mark(5, 7)
+    assert partition.public == shown, "nothing new is shown before its commit"
     error = refusal(manager.commit)
     assert isinstance(error, PartitionFailedError)
-    manager.hide(0, shown)
-    assert manager.shown(0) == shown
+    manager.hide(0)
+    assert partition.public == shown == (partition.max_txid, partition.durable_fence, partition.info)
     assert set(manager.problems()) == {0, 2}, "all of them depend on the journal"
     assert_holds(manager.get(0), 4)
     assert isinstance(refusal(lambda: append(manager.get(0), 4, 1)), PartitionFailedError)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
-from waltz_protocol.errors import EncodeError
+from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.errors import EncodeError, RequestFailedError
+from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
+from waltz_testkit.faulty_disk import FaultyFile
 
 from .node_support import admin_connected, connected, records, running_node
+from .support import JOURNAL, ROOT, empty_disk
 
 
 async def report(tool: StorageAdminConnection, *, everything: bool = False) -> dict[str, Any]:
@@ -85,3 +93,77 @@ async def test_other_tools_speak_the_version_of_0_13_2_and_are_not_asked_for_it(
         assert (tool.version, tool.reports) == (0, False)
         with pytest.raises(EncodeError, match="version 0"):
             await tool.report(everything=True)
+
+
+async def test_safety_c7_nothing_is_reported_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever observes the node acts on what it shows: report, status and metrics have what was committed last,
+    also while a commit is on its way and after one that failed."""
+    gate, waits, syncs = threading.Event(), threading.Event(), FaultyFile.sync
+    gate.set()
+
+    def sync(file: FaultyFile) -> None:
+        if JOURNAL_DIRECTORY in file.path and not gate.is_set():
+            waits.set()
+            gate.wait()
+        syncs(file)
+
+    monkeypatch.setattr(FaultyFile, "sync", sync)
+    disk = empty_disk()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, assign=(0, 1)) as node,
+        connected(node) as server,
+        admin_connected(node, reports=True) as tool,
+        admin_connected(node) as other,
+    ):
+
+        async def shown() -> list[Any]:
+            states = (await report(tool, everything=True))["partitions"]
+            gauges = (await tool.metrics())["gauges"]
+            of_files = ("process-queue-size", "log-bytes")
+            values = {
+                name: gauge["value"]
+                for name, gauge in gauges.items()
+                if ".partition-" in name and not name.endswith(of_files)
+            }
+            durable = {number: [*state[:4], state[5], state[7]] for number, state in states.items()}
+            return [
+                durable,
+                values,
+                {number: state[4] for number, state in states.items()},
+                await tool.partition_status(),
+            ]
+
+        async def meanwhile(change: Coroutine[Any, Any, object], *, fails: bool = False) -> list[Any]:
+            gate.clear()
+            waits.clear()
+            task = spawn(change, "change")
+            await asyncio.to_thread(waits.wait)
+            found = await shown()
+            if fails:
+                disk.fail_sync_once = JOURNAL_DIRECTORY
+            gate.set()
+            with pytest.raises(RequestFailedError) if fails else nullcontext():
+                await task
+            return found
+
+        await server.set_low_water_mark(1, 0, -1)
+        await server.append(1, 0, records(0, 5))
+        changes: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            lambda: server.append(1, 0, records(5, 3)),
+            lambda: server.truncate(1, 0, 6),
+            lambda: server.set_low_water_mark(7, 0, 6),
+            lambda: server.max_transaction_id(9, 0),
+            lambda: other.set_available([0], False),
+            lambda: other.assign([2], True),
+        ]
+        for change in changes:
+            before = await shown()
+            assert await meanwhile(change()) == before
+            assert await shown() != before
+        await other.set_available([0], True)
+        before = await shown()
+        assert before[3] == {0: True, 1: True, 2: True}
+        assert await meanwhile(server.set_low_water_mark(12, 0, 6), fails=True) == before
+        after = await shown()
+        assert after[:2] == before[:2]
+        assert after[3] == {0: False, 1: False, 2: False}

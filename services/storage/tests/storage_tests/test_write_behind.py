@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
@@ -297,8 +298,8 @@ async def test_safety_c1_a_commit_that_ends_in_an_unforeseen_error_stops_its_par
 ) -> None:
     disk, commit, broken = empty_disk(), StorageManager.commit, False
 
-    def out_of_memory(manager: StorageManager) -> None:
-        commit(manager)
+    def out_of_memory(manager: StorageManager, partition_ids: Iterable[int] | None = None) -> None:
+        commit(manager, partition_ids)
         if broken:
             raise MemoryError
 

@@ -5,7 +5,8 @@ from another thread for metrics.
 
 Invariants:
 
-* `max_txid` covers synced records only; nothing else is ever shown (C1).
+* `max_txid` covers synced records only; nothing else is ever shown (C1). Behind a journal it, the fence and
+  the control entry may be ahead of the last commit while a job runs: other threads look at `public`.
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
 * A full disk changes nothing (`free_space`): what is refused for want of space leaves no trace, also in the
   marks, and the partition continues on its own when there is room. Only a *sync* that finds none counts as
@@ -45,7 +46,7 @@ from waltz_storage.engine.errors import (
 from waltz_storage.engine.files import OUT_OF_RESOURCES, FileSystem
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.layout import RecordBatch, disk_to_wire
-from waltz_storage.engine.partition_info import PartitionInfo
+from waltz_storage.engine.partition_info import PartitionInfo, Shown
 from waltz_storage.engine.recovery import LogIdentity, open_log
 from waltz_storage.engine.segment import Segment, sync_or_fail
 from waltz_storage.engine.segment_list import SegmentList
@@ -55,14 +56,6 @@ from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
 P = ParamSpec("P")
 T = TypeVar("T")
 WriteLater: TypeAlias = Callable[[Callable[[], None], int], None]  # `JournaledFiles.write_later`
-
-
-class Shown(NamedTuple):
-    """What readers and servers are shown of a partition, and rely on being durable."""
-
-    max_txid: int
-    fence: int
-    info: PartitionInfo
 
 
 class EngineSettings(NamedTuple):
@@ -103,9 +96,8 @@ class Partition:
         self._mark_waits = self._closed = False
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
-        self._fence_limit: int | None = (
-            None  # a journal has failed, and what it held above this is not durable
-        )
+        self._public: Shown | None = None
+        self._fence_limit: int | None = None  # a journal has failed, and what it held above is not durable
         self.damaged_reads = 0
         self._committed = -1
         self.unfinished = False  # files or records that are not of the log any longer may still be there
@@ -148,15 +140,27 @@ class Partition:
             fence = completed
         return fence if self._fence_limit is None else min(fence, self._fence_limit)
 
-    def shown(self) -> Shown:
-        """What others may be shown of it now."""
+    @property
+    def public(self) -> Shown | None:
+        """What others may be shown of it, whatever runs; with a journal that of the last commit, None before
+        the first one. Any thread may ask."""
+        return self._shown() if self._write_later is None else self._public
+
+    def _shown(self) -> Shown:
         return Shown(self.max_txid, self.durable_fence, self._info)
 
-    def hide(self, shown: Shown) -> None:
-        """After a commit of the journal that failed: nothing beyond `shown` is durable, or is known to be."""
-        self.max_txid = min(self.max_txid, shown.max_txid)
-        self._fence_limit = shown.fence
-        self._info = shown.info
+    def publish(self) -> None:
+        """All of it is durable: a commit of the journal has ended, and no job runs."""
+        if self._write_later is not None:
+            self._public = self._shown()
+
+    def hide(self) -> None:
+        """After a commit of the journal that failed: nothing that is not public is known to be durable."""
+        shown = self._public
+        if shown is not None:
+            self.max_txid = min(self.max_txid, shown.max_txid)
+            self._fence_limit = shown.fence
+            self._info = shown.info
 
     def raise_fence(self, session_id: int) -> None:
         """Make the fence durable. `PartitionFailedError` when its sync failed."""
@@ -387,7 +391,11 @@ class Partition:
     @property
     def committed(self) -> int:
         """Up to here this copy has everything and knows that it is committed; -1 for nothing."""
-        return min(max(self._info.low_water_mark, self._committed), self.max_txid)
+        return self.committed_of(self._info, self.max_txid)
+
+    def committed_of(self, info: PartitionInfo, max_txid: int) -> int:
+        """The same for a control entry and a last transaction that it has had."""
+        return min(max(info.low_water_mark, self._committed), max_txid)
 
     def note_committed(self, txid: int) -> None:
         """The session whose requests run now has everything up to `txid` committed. In memory only: nothing

@@ -56,6 +56,14 @@ class PartitionInfo(NamedTuple):
         return cls(*_INFO.unpack_from(raw))
 
 
+class Shown(NamedTuple):
+    """What readers and servers are shown of a partition, and rely on being durable."""
+
+    max_txid: int
+    fence: int
+    info: PartitionInfo
+
+
 def virgin(sequence: int) -> PartitionInfo:
     """Never used: no session, no marks, available, not assigned."""
     return PartitionInfo(-1, -1, -1, FLAG_AVAILABLE, sequence)

@@ -38,8 +38,8 @@ from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.directory import journal_directory
 from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings
-from waltz_storage.engine.partition import EngineSettings, Partition, Shown
-from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
+from waltz_storage.engine.partition import EngineSettings, Partition
+from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo, Shown
 from waltz_storage.engine.sidecar import Sidecar, fence_past
 from waltz_storage.engine.witness import REFILL, Witness, is_missed
 
@@ -150,9 +150,10 @@ class StorageManager:
         except PartitionFailedError as error:
             raise StorageStartError(f"{self.directory}: {error}") from error
 
-    def commit(self) -> None:
-        """With a journal: everything that was done is durable when this returns. `PartitionFailedError`:
-        that is not known, and no partition takes anything any longer."""
+    def commit(self, partition_ids: Iterable[int] | None = None) -> None:
+        """With a journal: everything that was done is durable when this returns, and public. No job runs.
+        `partition_ids`: what was done to others is public already. `PartitionFailedError`: that is not known,
+        and no partition takes anything any longer."""
         if self.files is None or not self.files.journaling:
             return
         try:
@@ -162,6 +163,10 @@ class StorageManager:
             raise PartitionFailedError(self.files.failed or str(error)) from error
         if self.files.failed is not None:
             self._fail_all()
+        for partition_id in list(self.partitions) if partition_ids is None else partition_ids:
+            partition = self.partitions.get(partition_id)
+            if partition is not None:
+                partition.publish()
 
     @property
     def unmade(self) -> bool:
@@ -182,16 +187,17 @@ class StorageManager:
         for partition in list(self.partitions.values()):
             partition.failed = partition.failed or text
 
-    def shown(self, partition_id: int) -> Shown | None:
-        """What others may be shown of a partition; None while it is not open."""
+    def hide(self, partition_id: int) -> None:
+        """After a failed commit: nothing is shown of a partition but what is public."""
         partition = self.partitions.get(partition_id)
-        return None if partition is None else partition.shown()
+        if partition is not None:
+            partition.hide()
 
-    def hide(self, partition_id: int, shown: Shown | None) -> None:
-        """After a failed commit: nothing beyond `shown` is shown any longer."""
-        partition = self.partitions.get(partition_id)
-        if partition is not None and shown is not None:
-            partition.hide(shown)
+    def public(self) -> dict[int, tuple[Partition, Shown]]:
+        """The open partitions, with what may be shown of each; not one whose assignment is not durable."""
+        partitions = dict(self.partitions)  # a job on a disk thread may be closing one
+        shown = {partition_id: partition.public for partition_id, partition in partitions.items()}
+        return {pid: (partitions[pid], found) for pid, found in shown.items() if found is not None}
 
     @property
     def journaling(self) -> bool:
@@ -295,13 +301,13 @@ class StorageManager:
     def status(self) -> dict[int, bool]:
         """Available or not, by assigned partition; one that is damaged, out of service or without room is
         not."""
-        partitions = dict(self.partitions)  # a job on a disk thread may be closing one
-        assigned = sorted({*partitions, *self.damaged})
-        return {pid: pid in partitions and self.is_available(partitions[pid]) for pid in assigned}
+        public = self.public()
+        assigned = sorted({*public, *self.damaged})
+        return {pid: pid in public and self.is_available(*public[pid]) for pid in assigned}
 
-    def is_available(self, partition: Partition) -> bool:
+    def is_available(self, partition: Partition, shown: Shown) -> bool:
         """Whether an open partition takes appends, as far as this node knows."""
-        return partition.info.available and partition.failed is None and self.room.refused is None
+        return shown.info.available and partition.failed is None and self.room.refused is None
 
     def assign(self, partition_id: int) -> Partition:
         """Open (existing files are found again) and set the flag. Doing it twice changes no files."""

@@ -180,7 +180,7 @@ class AdminHandler:
 
     async def _query(self, message: Message, seq_num: int) -> Message:
         if isinstance(message, admin.LastSessionInfoRequest):
-            info = (await self._on_partition(message.partition_id, lambda partition: partition)).info
+            info = await self._on_partition(message.partition_id, lambda partition: partition.info)
             session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
             return admin.LastSessionInfoResponse(seq_num, message.partition_id, session)
         if isinstance(message, admin.MetricsRequest):

@@ -327,20 +327,19 @@ class DiskPool:
 
     def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
         """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
-        shown = self.manager.shown
-        before = {queue.partition_id: shown(queue.partition_id) for queue, _ in batch}
+        partition_ids = [queue.partition_id for queue, _ in batch]
         self.manager.room.batch_begins()
         results = [(queue, self._run(queue, job)) for queue, job in batch]
         self.manager.room.batch_ends()
         try:
-            self.manager.commit()
+            self.manager.commit(partition_ids)
         except Exception as error:
             if not isinstance(error, StorageError):
                 log.error("a commit of the journal failed", exc_info=error)
                 error = StorageError(f"internal error: {type(error).__name__}: {error}")
-                self._stop_partitions(before, str(error))
-            for partition_id, was_shown in before.items():
-                self.manager.hide(partition_id, was_shown)
+                self._stop_partitions(partition_ids, str(error))
+            for partition_id in partition_ids:
+                self.manager.hide(partition_id)
             return [(queue, _failed(job.items, error)) for queue, job in batch]
         return results
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from waltz_runtime.metrics import Counter, Meter, MetricsRegistry, Timer
 from waltz_storage import __version__
 from waltz_storage.engine.partition import Partition
+from waltz_storage.engine.partition_info import Shown
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.requests import COUNTERS, DAMAGED_APPENDS
 
@@ -45,18 +46,26 @@ class StorageMetrics:
         registry.gauge(f"{GROUP}.troubled-partitions", lambda: len(manager.problems()))
 
     def partition_opened(self, partition: Partition, queue_size: Callable[[], int]) -> None:
-        """Gauges read the partition's own numbers; nothing here touches the disk."""
+        """Gauges read what is public of a partition, and nothing here touches the disk."""
         prefix = f"{GROUP}.partition-{partition.partition_id}"
         gauge = self._registry.gauge
-        gauge(f"{prefix}.session-id", lambda: partition.info.session_id)
+
+        def figure(name: str, of: Callable[[Shown], int]) -> None:
+            def value() -> int | None:
+                shown = partition.public
+                return None if shown is None else of(shown)
+
+            gauge(f"{prefix}.{name}", value)
+
         gauge(f"{prefix}.process-queue-size", queue_size)
-        gauge(f"{prefix}.low-water-mark", lambda: partition.info.low_water_mark)
-        gauge(f"{prefix}.local-low-water-mark", lambda: partition.info.local_low_water_mark)
-        gauge(f"{prefix}.flags", lambda: partition.info.flags)
-        gauge(f"{prefix}.sequence-number", lambda: partition.info.sequence)
-        gauge(f"{prefix}.max-transaction-id", lambda: partition.max_txid)
-        gauge(f"{prefix}.fence-session-id", lambda: partition.durable_fence)
-        gauge(f"{prefix}.committed-transaction-id", lambda: partition.committed)
+        figure("session-id", lambda shown: shown.info.session_id)
+        figure("low-water-mark", lambda shown: shown.info.low_water_mark)
+        figure("local-low-water-mark", lambda shown: shown.info.local_low_water_mark)
+        figure("flags", lambda shown: shown.info.flags)
+        figure("sequence-number", lambda shown: shown.info.sequence)
+        figure("max-transaction-id", lambda shown: shown.max_txid)
+        figure("fence-session-id", lambda shown: shown.fence)
+        figure("committed-transaction-id", lambda shown: partition.committed_of(shown.info, shown.max_txid))
         gauge(f"{prefix}.log-bytes", lambda: partition.log_bytes)
         self.partitions[partition.partition_id] = PartitionMetrics(
             self._registry.meter(f"{prefix}.append"),

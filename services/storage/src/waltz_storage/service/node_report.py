@@ -3,7 +3,8 @@ again.
 
 The first report on a connection holds all partitions, each later one those that have changed since. So a tool
 that observes a thousand partitions at rest costs a comparison of each, where the metrics are megabytes of
-text. Owner of the state here: the connection, on the loop; nothing reads the disk.
+text. It shows what is durable, also while a job runs, but for the bytes of the files, which are those of now.
+Owner of the state here: the connection, on the loop; nothing reads the disk.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class NodeReport:
     def _states(self) -> dict[int, _State]:
         manager = self._manager
         found: dict[int, _State] = dict.fromkeys(list(manager.damaged))
-        for number, partition in list(manager.partitions.items()):  # a job on a disk thread may change it
-            info = partition.info
+        for number, (partition, shown) in manager.public().items():
+            info = shown.info
             found[number] = (
                 info.session_id,
                 info.low_water_mark,
                 info.local_low_water_mark,
                 info.flags,
-                int(manager.is_available(partition)),
-                partition.max_txid,
+                int(manager.is_available(partition, shown)),
+                shown.max_txid,
                 partition.log_bytes,
-                partition.durable_fence,
+                shown.fence,
             )
         return found
