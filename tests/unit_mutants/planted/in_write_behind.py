@@ -130,7 +130,7 @@ WRITE_BEHIND_BUGS = (
         "unforeseen_error_of_a_commit_stops_nothing",
         "C1",
         "disk_pool.py",
-        "                self._stop_partitions(before, str(error))\n",
+        "                self._stop_partitions(partition_ids, str(error))\n",
         "",
         "Ids that are in the journal are given out again, and the copies lie behind each other.",
     ),

@@ -136,8 +136,8 @@ def test_safety_c7_a_file_that_is_being_taken_into_use_is_never_ready_to_be_sett
 def test_a_node_whose_journal_failed_closes_all_of_its_files(
     monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    """The lock of the directory goes with the control file: whoever opens the directory after that in the same
-    process finds it free."""
+    """The lock of the directory goes with the control file: whoever opens the directory after that in the
+    same process finds it free."""
     disk, handles = empty_disk(), set[FaultyFile]()
     open_below, close_below = FaultyDisk.open, FaultyFile.close
 

@@ -96,8 +96,8 @@ async def test_other_tools_speak_the_version_of_0_13_2_and_are_not_asked_for_it(
 
 
 async def test_safety_c7_nothing_is_reported_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever observes the node acts on what it shows: report, status and metrics have what was committed last,
-    also while a commit is on its way and after one that failed."""
+    """Whoever observes the node acts on what it shows: report, status and metrics have what was committed
+    last, also while a commit is on its way and after one that failed."""
     gate, waits, syncs = threading.Event(), threading.Event(), FaultyFile.sync
     gate.set()
 

@@ -4,9 +4,9 @@ While a node runs with a journal, its partition files may lack what the journal 
 version 1, the complement of the cluster key in place of the key, and behind the partition count: `char[16]
 journal id | i32 number of journal files`. Release 0.13.2 does not look at the version, but refuses a key that
 is not its cluster's, and so does an earlier release of ours: neither can open files that lack acknowledged
-records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2 is that
-of a directory whose copies are being reset (`restore_reset.py`): no node opens it either. It names the journal
-that is given up with them, or none; a journal that is there again meanwhile does not end the reset.
+records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2 is
+that of a directory whose copies are being reset (`restore_reset.py`): no node opens it either. It names the
+journal that is given up with them, or none; a journal that is there again meanwhile does not end the reset.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
 newest journal file written again and synced, then the changes in it made. Of the end, all files synced, then

@@ -437,7 +437,7 @@ class JournaledFiles:
     def _drop(self, shared: SharedFile) -> None:
         """Nobody uses it and nothing is left to be made."""
         with self._lock:
-            # Again, or once more: `closed` has given the lock back. A journal that has ended makes nothing more.
+            # Again, or once more: `closed` has given the lock back. What waits after the end is never made.
             if shared.users or (shared.pending and self.journaling):
                 return
             if self._shared.get(shared.path) is shared:

@@ -70,8 +70,8 @@ class SharedFile:
         self.unsynced, self.unsynced_bytes = kept, sum(map(len, kept.values()))
 
     def cut_below(self, size: int) -> None:
-        """Forget what waits for a place behind `size` bytes, and cut the file below. One that is shorter stays
-        so where what waits leads up to `size`: it would show zeros in place of that. `OSError`."""
+        """Forget what waits for a place behind `size` bytes, and cut the file below. One that is shorter
+        stays so where what waits leads up to `size`: it would show zeros in place of that. `OSError`."""
         self.pending = [(offset, raw[: size - offset]) for offset, raw in self.pending if offset < size]
         self._newest.clear()
         if self.below is not None and (self.end_of_pending() < size or self.below.size() > size):
