@@ -155,6 +155,7 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     shown = partition.public
     append(partition, 4, 4)
     partition.set_low_water_mark(5, 7)
+    partition.raise_fence(9)
     assert partition.public == shown, "nothing new is shown before its commit"
     error = refusal(manager.commit)
     assert isinstance(error, PartitionFailedError)
