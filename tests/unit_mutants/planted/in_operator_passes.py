@@ -87,6 +87,15 @@ OPERATOR_PASS_BUGS = (
         "    if now < 0 and ",
         "All certificates are replaced by such as have expired decades ago.",
     ),
+    # ---- certificates
+    _api(
+        "an_address_is_wanted_as_it_is_written",
+        "operator",
+        "security.py",
+        "    return str(found) if getattr",
+        "    return name if getattr",
+        "A certificate for 2001:DB8::1 is signed anew in every pass, and nothing else of the cluster is done.",
+    ),
     # ---- configuration
     _api(
         "a_number_is_a_text",

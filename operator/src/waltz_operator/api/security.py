@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,6 +20,16 @@ from waltz_operator.api.admission import (
 from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, immutable, rules
 
 HOUR = 3600
+
+
+def shortest_address(name: str) -> str | None:
+    """An IP address as a certificate shows it, however it is written; None for what is not one, or has a zone,
+    which no certificate can have."""
+    try:
+        found = ipaddress.ip_address(name)
+    except ValueError:
+        return None
+    return str(found) if getattr(found, "scope_id", None) is None else None
 
 
 class TlsMode(StrEnum):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from waltz_operator.api.cluster import DEFAULT_REPLICAS, WaltzCluster
 from waltz_operator.api.parts import ManagedZooKeeper, StorageGroup, StorageNode, ZooKeeperTls
-from waltz_operator.api.security import TlsMode
+from waltz_operator.api.security import TlsMode, shortest_address
 
 STORAGE_PORT = 55280
 STORAGE_ADMIN_PORT = 55281
@@ -297,8 +297,9 @@ def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
     namespace = cluster.metadata.namespace
     listener = cluster.spec.servers.external_listener
     outside = (f"*.{listener.domain}",) if listener is not None and listener.domain else ()
-    extra = tuple(entry for entry in tls.extra_names if not _is_address(entry))
-    addresses = tuple(entry for entry in tls.extra_names if _is_address(entry))
+    found = {entry: shortest_address(entry) for entry in tls.extra_names}
+    extra = tuple(entry for entry, address in found.items() if address is None)
+    addresses = tuple(dict.fromkeys(address for address in found.values() if address is not None))
     roles: tuple[TlsRole, ...] = (
         TlsRole(
             "server",
@@ -364,7 +365,3 @@ def console_peer(cluster: WaltzCluster) -> str:
 
 def _with_zone(name: str) -> tuple[str, ...]:
     return name, f"{name}.cluster.local"
-
-
-def _is_address(name: str) -> bool:
-    return ":" in name or name.replace(".", "").isdecimal()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, GROUPS, VARIANTS, cluster
@@ -103,6 +105,21 @@ def test_names_of_certificates() -> None:
     assert tls_roles(made)[0].addresses == ("10.0.0.9", "fd00::1")
     assert set(tls_names(cluster(VARIANTS["own certificates"]))) == {"server", "storage", "operator"}
     assert tls_names(cluster(VARIANTS["plaintext"])) == {}
+
+
+@pytest.mark.parametrize(
+    "written", ["2001:DB8::1", "2001:db8:0:0::1", "::ffff:10.0.0.1", "10.0.0.9", "fd00::1"]
+)
+def test_an_address_is_in_the_form_in_which_a_certificate_shows_it(written: str) -> None:
+    made = cluster({"tls": {"extraNames": [written, "x.example.com", "1.2.3"]}})
+    role = tls_roles(made)[0]
+    assert role.addresses == (str(ipaddress.ip_address(written)),)
+    assert role.dns_names[-2:] == ("x.example.com", "1.2.3")
+
+
+def test_an_address_that_is_written_twice_is_one() -> None:
+    made = cluster({"tls": {"extraNames": ["2001:DB8::1", "2001:db8::1"]}})
+    assert tls_roles(made)[0].addresses == ("2001:db8::1",)
 
 
 def test_connect_strings() -> None:
