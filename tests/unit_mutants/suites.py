@@ -440,6 +440,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_operator/api/config_check.py": (f"{_OPERATOR}/api/test_config_keys.py",),
     "waltz_operator/api/security.py": (f"{_OPERATOR}/api/test_topology.py",),
+    "waltz_operator/api/validate.py": (f"{_OPERATOR}/api/test_validate.py",),
+    "waltz_admin/authority.py": (f"{_ADMIN}/test_authority.py",),
     "waltz_operator/plan/certificates.py": (f"{_OPERATOR}/tls/test_clocks.py",),
     "waltz_operator/tls/rotation.py": (
         f"{_OPERATOR}/tls/test_clocks.py",

@@ -8,6 +8,7 @@ _run = bugs_in("operator/src/waltz_operator/run")
 _plan = bugs_in("operator/src/waltz_operator/plan")
 _tls = bugs_in("operator/src/waltz_operator/tls")
 _api = bugs_in("operator/src/waltz_operator/api")
+_authority = bugs_in("libs/admin/src/waltz_admin")
 _model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
@@ -95,6 +96,22 @@ OPERATOR_PASS_BUGS = (
         "    return str(found) if getattr",
         "    return name if getattr",
         "A certificate for 2001:DB8::1 is signed anew in every pass, and nothing else of the cluster is done.",
+    ),
+    _api(
+        "a_name_is_not_checked_before_it_is_signed",
+        "operator",
+        "validate.py",
+        "    if not all(_is_certificate_name(name) for name in tls.extra_names):\n",
+        "    if not all(tls.extra_names):\n",
+        "A name that no certificate can have ends every pass, and the status does not say so.",
+    ),
+    _authority(
+        "a_name_that_cannot_be_signed_is_a_mistake_of_the_program",
+        "operator",
+        "authority.py",
+        '        raise TlsMaterialError(f"{name!r} is neither',
+        '        raise ValueError(f"{name!r} is neither',
+        "The pass ends with a traceback in the log instead of a condition.",
     ),
     # ---- configuration
     _api(

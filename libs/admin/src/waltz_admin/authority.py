@@ -25,7 +25,7 @@ BACKDATE_SECONDS = 300
 
 
 class TlsMaterialError(Exception):
-    """A certificate or key cannot be read; the text names it."""
+    """A certificate or key cannot be read, or not be made; the text names it, or the name that is wrong."""
 
     retriable = False
     user_error = True
@@ -77,7 +77,11 @@ def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        pass
+    try:
         return x509.DNSName(name)
+    except ValueError:
+        raise TlsMaterialError(f"{name!r} is neither a DNS name in ASCII nor an IP address") from None
 
 
 def make_authority(name: str, now: float, lifetime_seconds: float) -> KeyPair:
@@ -124,7 +128,7 @@ def issue(
     """A certificate for both sides of a connection, signed by the authority. `names`: DNS names and
     addresses it covers.
 
-    TlsMaterialError when the authority is unreadable.
+    TlsMaterialError when the authority is unreadable, or one of `names` cannot be in a certificate.
     """
     signer, issuer = _load(authority.certificate, "the authority"), _load_key(authority.key)
     key = _new_key()

@@ -17,6 +17,7 @@ from waltz_operator.api.base import rule, rules
 
 Rule = dict[str, str]
 MAX_PEER_NAME = 1024
+MAX_DNS_NAME = 253
 MAX_POD_ENTRIES = 256
 """Containers, volumes, tolerations and the like of one pod template."""
 
@@ -111,6 +112,13 @@ PEERS_NEED_CERTIFICATES = rule(
     "allowedPeers.server",
 )
 PEER_NAMES = rule(r"self.all(name, name.matches('[^\\s]'))", "a name is empty")
+EXTRA_NAME = "[-a-zA-Z0-9_.*]+|[0-9a-fA-F:.]+"
+"""Which of those with colons are addresses only the operator finds out."""
+EXTRA_NAMES = rule(
+    f"self.all(name, name.matches('^({EXTRA_NAME})$'))",
+    "every entry must be a DNS name in ASCII (of an international one the form with xn--) or an IP address "
+    "without a zone",
+)
 AUTHORITY_LIFETIME = rule(
     "has(self.mode) && self.mode != 'SelfSigned' || !has(self.authorityLifetimeHours) || "
     "!has(self.certificateLifetimeHours) || self.authorityLifetimeHours > self.certificateLifetimeHours",

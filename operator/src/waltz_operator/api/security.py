@@ -10,6 +10,8 @@ from pydantic import Field
 
 from waltz_operator.api.admission import (
     AUTHORITY_LIFETIME,
+    EXTRA_NAMES,
+    MAX_DNS_NAME,
     MAX_PEER_NAME,
     PEER_NAMES,
     PEERS_NEED_CERTIFICATES,
@@ -134,9 +136,12 @@ class Tls(Model):
     allowed_peers: AllowedPeers = Field(
         default_factory=AllowedPeers, description="Whose certificates may connect to which port."
     )
-    extra_names: Annotated[tuple[str, ...], Field(json_schema_extra=LIST_SET)] = Field(
+    extra_names: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_DNS_NAME)], ...],
+        Field(json_schema_extra=LIST_SET | rules(EXTRA_NAMES)),
+    ] = Field(
         default=(),
-        description="Further DNS names or addresses in the certificates of the servers.",
+        description="Further DNS names (in ASCII) or IP addresses in the certificates of the servers.",
         max_length=64,
     )
     certificate_lifetime_hours: int = Field(

@@ -19,7 +19,7 @@ from waltz_operator.api.config_check import check_config
 from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
 from waltz_operator.api.migration import WaltzMigrationSpec
 from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication, ZooKeeperTls
-from waltz_operator.api.security import ClientAuthentication, TlsMode
+from waltz_operator.api.security import ClientAuthentication, TlsMode, shortest_address
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 _PORT = re.compile(r":([0-9]+)\Z")
@@ -182,10 +182,17 @@ def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
     for field, names in given.items():
         if not all(name.strip() for name in names):
             yield _problem(f"spec.tls.allowedPeers.{field}", admission.PEER_NAMES)
+    if not all(_is_certificate_name(name) for name in tls.extra_names):
+        yield _problem("spec.tls.extraNames", admission.EXTRA_NAMES)
     if verified and peers.server is not None and tls.client_authentication is ClientAuthentication.NONE:
         yield _problem("spec.tls", admission.PEERS_NEED_CERTIFICATES)
     if tls.mode is TlsMode.SELF_SIGNED and tls.authority_lifetime_hours <= tls.certificate_lifetime_hours:
         yield _problem("spec.tls", admission.AUTHORITY_LIFETIME)
+
+
+def _is_certificate_name(name: str) -> bool:
+    fits = re.fullmatch(admission.EXTRA_NAME, name) is not None
+    return fits and (":" not in name or shortest_address(name) is not None)
 
 
 def _check_console(spec: WaltzClusterSpec) -> Iterable[Problem]:

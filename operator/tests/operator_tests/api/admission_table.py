@@ -64,6 +64,7 @@ _NODE = "spec.storage.groups[1].nodes[0]"
 _BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
 _TLS = "spec.tls.allowedPeers: needs TLS: without it a peer has no name"
 _POD = "spec.storage.podTemplate.spec"
+_EXTRA = "spec.tls.extraNames: every entry must be a DNS name in ASCII (of an international one the form with xn--) or an IP address without a zone"
 _LIFETIME = "spec.tls.authorityLifetimeHours: must be longer than certificateLifetimeHours"
 _OWN = "is set by the operator: it follows from other fields of the specification"
 
@@ -134,6 +135,11 @@ BAD: list[Bad] = [
     Bad({"tls": {"allowedPeers": {"storage": [" "]}}}, "spec.tls.allowedPeers.storage: a name is empty"),
     Bad({"tls": {"allowedPeers": {"server": ["a", ""]}}}, "spec.tls.allowedPeers.server: a name is empty"),
     Bad({"tls": {"clientAuthentication": "None", "allowedPeers": {"server": ["a"]}}}, "spec.tls.allowedPeers.server: needs clientAuthentication: Required"),
+    *(
+        Bad({"tls": {"extraNames": ["w.example.com", name]}}, _EXTRA)
+        for name in ("b\u00fccher.example", "", "a b", "fe80::1%eth0", "https://w.example.com")
+    ),
+    Bad({"tls": {"extraNames": ["a:b"]}}, _EXTRA, OPERATOR_ONLY),
     Bad({"tls": {"authorityLifetimeHours": 2160}}, _LIFETIME),
     Bad({"tls": {"authorityLifetimeHours": 5, "certificateLifetimeHours": 6}}, _LIFETIME),
     *(
@@ -172,6 +178,7 @@ GOOD: list[Spec] = [
     {"storage": {"size": "200Mi", "journal": {"volume": {"size": "256Mi", "storageClassName": "fast"}}}},
     groups({"name": "1", "nodes": [external()]}, {"name": "2", "nodes": [external(connectString="h:2", adminPort=1)]}),
     {"tls": {"mode": "Disabled", "authorityLifetimeHours": 2160}},
+    {"tls": {"extraNames": ["w.example.com", "*.Example.com", "my_host", "xn--bcher-kva.example", "w.example.com.", "10.0.0.9", "2001:DB8::1", "::ffff:10.0.0.1", "1.2.3"]}},
     {"tls": {"mode": "Disabled", "clientAuthentication": "None"}},
     {"tls": {"clientAuthentication": "None", "allowedPeers": {"storage": ["a b"]}}},
     pods({"volumes": [{"name": "mine", "emptyDir": {}}], "containers": [{"name": "aside", "image": "i"}]}),
