@@ -454,6 +454,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/run/test_lease_model.py",
     ),
     "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
+    "waltz_operator/model/versions.py": (f"{_OPERATOR}/plan/test_versions.py",),
     "waltz_operator/model/texts.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
     "waltz_operator/run/rejections.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
     "waltz_operator/run/resting_migrations.py": (f"{_OPERATOR}/run/test_many_migrations.py",),

@@ -113,6 +113,15 @@ OPERATOR_PASS_BUGS = (
         '        raise ValueError(f"{name!r} is neither',
         "The pass ends with a traceback in the log instead of a condition.",
     ),
+    # ---- releases
+    _model(
+        "a_version_is_accepted_without_the_pods",
+        "operator",
+        "versions.py",
+        "        return VersionPlan(accepted)\n",
+        "        return VersionPlan(wanted)\n",
+        "A cluster goes two releases at once when the pods cannot be read in the first pass of a version.",
+    ),
     # ---- configuration
     _api(
         "a_number_is_a_text",

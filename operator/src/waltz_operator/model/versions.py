@@ -98,11 +98,13 @@ def running(pods: Iterable[PodView], components: frozenset[str]) -> list[Version
 
 def version_plan(cluster: WaltzCluster, kube: KubeView | Unknown, own: Version) -> VersionPlan:
     """What is run of what is wanted. A version that was accepted stays accepted: its roll-out is finished,
-    and every other one is measured by all that pods run."""
+    and every other one is measured by all that pods run, so none is accepted while these are not known."""
     wanted, accepted = cluster.spec.version, cluster.status.version
     if wanted is None:
         return VersionPlan()
-    found = running(kube.pods.values(), governed(cluster)) if isinstance(kube, KubeView) else []
+    if isinstance(kube, Unknown):
+        return VersionPlan(accepted)
+    found = running(kube.pods.values(), governed(cluster))
     target, refused = wanted, ""
     if wanted != accepted:
         before = version_of(f":{accepted}")

@@ -11,15 +11,16 @@ import pytest
 from operator_tests.plan.cluster import facts, kube, pod, rendered
 from operator_tests.resources.clusters import cluster, objects
 from waltz_operator.api.cluster import Day, RestartWindow, WaltzCluster
+from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.model.actions import ApplyObject, DeletePod
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.rendered import keeping_template
 from waltz_operator.model.rendered import rendered as with_digest
-from waltz_operator.model.snapshot import KubeView, PodView
+from waltz_operator.model.snapshot import KubeView, PodView, Snapshot, Unknown
 from waltz_operator.model.versions import VersionPlan, parsed, refusal, version_of, version_plan
 from waltz_operator.model.windows import closed, is_open
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.cluster import decide, plan
 from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
@@ -97,6 +98,24 @@ def test_a_refused_version_leaves_the_accepted_one() -> None:
     assert plan.target == "0.4.0"
     assert "go to 0.5" in plan.refused
     assert version_plan(wanting("0.6.0"), view, OWN).target is None
+
+
+def test_no_step_begins_while_the_pods_cannot_be_read() -> None:
+    """It was accepted in the one pass that did not see the pods of the release before the last one, and an
+    accepted version stays."""
+    unread = Unknown("the objects of the cluster cannot be read: HTTP 500")
+    for wanted in ("0.6.0", "0.4.0"):
+        assert version_plan(wanting(wanted, accepted="0.5.0"), unread, OWN).target == "0.5.0"
+    assert version_plan(wanting("0.5.0", accepted="0.5.0"), unread, OWN) == VersionPlan("0.5.0")
+    assert version_plan(wanting("0.5.0"), unread, OWN).target is None
+
+
+def test_what_cannot_be_read_is_not_recorded_as_accepted() -> None:
+    made = wanting("0.1.0", accepted=None)
+    unread = Unknown("the objects of the cluster cannot be read: HTTP 500")
+    status = plan(Snapshot(made, unread, Unknown("x"), {}, {}, 1000.0)).status
+    assert isinstance(status, WaltzClusterStatus)
+    assert status.version is None
 
 
 def test_an_upgrade_that_has_begun_is_finished_before_the_next() -> None:
