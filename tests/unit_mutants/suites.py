@@ -446,7 +446,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_operator/tls/rotation.py": (
         f"{_OPERATOR}/tls/test_clocks.py",
         f"{_OPERATOR}/tls/test_decisions.py",
+        f"{_OPERATOR}/tls/test_wrong_specification.py",
     ),
+    "waltz_operator/run/renewals.py": (f"{_OPERATOR}/tls/test_wrong_specification.py",),
     "waltz_operator/plan/zookeeper_export.py": (f"{_OPERATOR}/plan/test_zookeeper_export.py",),
     "waltz_operator/run/installations.py": (f"{_OPERATOR}/run/test_installations.py",),
     "waltz_operator/run/lease.py": (

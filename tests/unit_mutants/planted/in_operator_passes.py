@@ -113,6 +113,22 @@ OPERATOR_PASS_BUGS = (
         '        raise ValueError(f"{name!r} is neither',
         "The pass ends with a traceback in the log instead of a condition.",
     ),
+    _tls(
+        "a_wrong_specification_renews_nothing",
+        "operator",
+        "rotation.py",
+        "    old = tuple(role for role, one in certificates.items() if due(one.info, now))\n",
+        "    old = tuple(role for role, one in certificates.items() if now < one.info.not_before)\n",
+        "A typing error that is left for 30 days ends in an outage of everything.",
+    ),
+    _run(
+        "a_wrong_specification_signs_for_others",
+        "operator",
+        "renewals.py",
+        "    if tls.get(",
+        "    if tls is None and tls.get(",
+        "Secrets that a person makes are overwritten while the specification cannot be read.",
+    ),
     # ---- releases
     _model(
         "a_version_is_accepted_without_the_pods",

@@ -18,9 +18,10 @@ from waltz_operator.api.security import HOUR, TlsMode
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.model.times import seconds
-from waltz_operator.tls.rotation import Step, decide
+from waltz_operator.tls.rotation import Decision, Step, decide, renewal
 from waltz_operator.tls.secrets import (
     AUTHORITY,
+    COMBINED,
     Lifetimes,
     Subject,
     TlsSecrets,
@@ -41,8 +42,7 @@ def certificate_steps(
 ) -> tuple[ApplyObject | EmitEvent, ...]:
     """The Secrets to write now, with an Event when something was replaced; none in other modes, while paused,
     on deletion, or while what is there seems to begin later only because the clock is behind."""
-    spec = cluster.spec.tls
-    if spec.mode is not TlsMode.SELF_SIGNED or cluster.spec.paused or cluster.metadata.deleting:
+    if not _signs(cluster):
         return ()
     name = topology.authority_secret(cluster)
     ca = present.contents.get(name, {})
@@ -62,8 +62,49 @@ def certificate_steps(
         now,
         settled=settled,
     )
+    return _carried_out(cluster, present, decision, wanted, now)
+
+
+def renewal_steps(
+    cluster: WaltzCluster, present: TlsSecrets, now: float
+) -> tuple[ApplyObject | EmitEvent, ...]:
+    """The Secrets to write now while the specification cannot be worked on: what is due is renewed, for the
+    names that it has. None in the same cases as of `certificate_steps`."""
+    if not present.contents or not _signs(cluster):
+        return ()
+    ca = present.contents.get(topology.authority_secret(cluster), {})
+    held = {role.role: present.contents.get(role.role, {}) for role in topology.tls_roles(cluster)}
+    if _is_behind(cluster, now) and _begins_later((ca, *held.values()), now):
+        return ()
+    read = {role: read_certificate(data) for role, data in held.items()}
+    found = {role: certified for role, certified in read.items() if certified is not None}
+    wanted = {
+        role: Subject(one.info.common_name or role, one.info.names, COMBINED in held[role])
+        for role, one in found.items()
+    }
+    decision = renewal(read_authorities(ca, held.values(), now), found, now)
+    return _carried_out(cluster, present, decision, wanted, now)
+
+
+def _signs(cluster: WaltzCluster) -> bool:
+    """Whether the operator signs the certificates, and may now."""
+    return (
+        cluster.spec.tls.mode is TlsMode.SELF_SIGNED
+        and not cluster.spec.paused
+        and not cluster.metadata.deleting
+    )
+
+
+def _carried_out(
+    cluster: WaltzCluster, present: TlsSecrets, decision: Decision, wanted: Mapping[str, Subject], now: float
+) -> tuple[ApplyObject | EmitEvent, ...]:
+    """What is written for a decision, with an Event when something was replaced. TlsMaterialError."""
     if decision.step is Step.NOTHING:
         return ()
+    spec, name = cluster.spec.tls, topology.authority_secret(cluster)
+    roles = {role.role: role for role in topology.tls_roles(cluster)}
+    ca = present.contents.get(name, {})
+    held = {role: present.contents.get(role, {}) for role in roles}
     lifetimes = Lifetimes(spec.authority_lifetime_hours * HOUR, spec.certificate_lifetime_hours * HOUR)
     contents = carry_out(decision, cluster.metadata.name, ca, held, wanted, now, lifetimes)
     steps: list[ApplyObject | EmitEvent] = []

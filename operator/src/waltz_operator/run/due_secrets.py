@@ -11,7 +11,7 @@ from waltz_admin.tree_file import ClusterTree, encode
 from waltz_cluster.errors import ClusterError
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.facts import facts_of
-from waltz_operator.plan.certificates import certificate_steps
+from waltz_operator.plan.certificates import certificate_steps, renewal_steps
 from waltz_operator.plan.console_token import token_step
 from waltz_operator.plan.zookeeper_export import MAX_BYTES, export_step, is_due
 from waltz_operator.plan.zookeeper_secret import login_steps
@@ -29,8 +29,10 @@ def export_is_due(observation: Observation) -> bool:
 
 def secret_steps(observation: Observation, *, settled: bool) -> tuple[ApplyObject | EmitEvent, ...]:
     """The Secrets to write now: certificates, the credentials for a managed ZooKeeper, the token of the
-    console. TlsMaterialError."""
+    console; while the specification is wrong only certificates that are due. TlsMaterialError."""
     snapshot, access = observation.snapshot, observation.access
+    if snapshot.problems:
+        return renewal_steps(snapshot.cluster, access.secrets, snapshot.now)
     certificates = certificate_steps(snapshot.cluster, access.secrets, snapshot.now, settled=settled)
     login = login_steps(snapshot.cluster, facts_of(snapshot), access.login)
     return (*certificates, *login, *token_step(snapshot.cluster, access.console_token))

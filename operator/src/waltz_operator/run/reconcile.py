@@ -62,6 +62,7 @@ from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
 from waltz_operator.run.rejections import apply_with_rejections
+from waltz_operator.run.renewals import renew_unreadable
 from waltz_operator.run.resting_migrations import Planner, RestingMigrations
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
@@ -190,7 +191,8 @@ class Reconciler:
             again = min(self._resync_seconds, other.again_seconds)
             return PassResult(again, False, left_out=str(other)), None
         except UnreadableError as cluster:
-            error = await self._applier.tell_unreadable(cluster)
+            renewed = await renew_unreadable(self._observer, self._applier, cluster)
+            error = _joined(renewed, await self._applier.tell_unreadable(cluster))
             return PassResult(self._resync_seconds, False, error, left_out=cluster.line), None
         self._metrics.observed(key, observation.snapshot, expiry(observation.access.secrets))
         result = await self._cluster(key, observation)
@@ -231,10 +233,10 @@ class Reconciler:
             if metadata.deleting:
                 return PassResult(self._resync_seconds, False, gone=True)
             return await self._write(key, [SetFinalizer(about, metadata.uid, True)], observation)
+        result, observation = await self._certificates(key, observation, settled=False)
+        if result.ends_pass:
+            return result
         if not observation.snapshot.problems:
-            result, observation = await self._certificates(key, observation, settled=False)
-            if result.ends_pass:
-                return result
             result, observation = await self._export(key, observation)
             if result.ends_pass:
                 return result
@@ -264,19 +266,19 @@ class Reconciler:
         except TlsMaterialError as error:
             await self._report(Failure(str(error), True), observation)
             return PassResult(self._resync_seconds, False, str(error), needs_person=True), observation
-
         return await self._write_secrets(key, steps, observation)
 
     async def _export(self, key: Key, observation: Observation) -> tuple[PassResult, Observation]:
         """Make a copy of the records in ZooKeeper, when its time has come."""
         step = await due_export(self._observer, observation)
-        if step is None:
-            return PassResult(self._resync_seconds, False), observation
-        return await self._write_secrets(key, (step,), observation)
+        return await self._write_secrets(key, () if step is None else (step,), observation)
 
     async def _write_secrets(
         self, key: Key, steps: Sequence[ApplyObject | EmitEvent], observation: Observation
     ) -> tuple[PassResult, Observation]:
+        if not steps:
+            return PassResult(self._resync_seconds, False), observation
+
         def without_rejected(seen: Snapshot) -> Plan:
             left = [one for one in steps if isinstance(one, EmitEvent) or one.key not in seen.rejected]
             said_only = not any(isinstance(one, ApplyObject) for one in left)

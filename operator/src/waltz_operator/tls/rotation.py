@@ -89,6 +89,7 @@ class Certified:
     trusts: frozenset[bytes]
 
 
+_NOTHING = Decision(Step.NOTHING)
 _SWITCH = Decision(Step.SWITCH_AUTHORITY, reason="the new authority is trusted everywhere")
 
 
@@ -138,6 +139,15 @@ def decide(
     if old:
         return Decision(Step.SIGN_CERTIFICATES, old, "two thirds of its life are over")
     return Decision(Step.NOTHING)
+
+
+def renewal(authorities: Authorities | None, certificates: Mapping[str, Certified], now: float) -> Decision:
+    """What is renewed while the specification cannot be worked on: certificates that are due, by the present
+    authority. That neither makes an authority nor replaces one, so no pod has to restart."""
+    if authorities is None or not authorities.signs:
+        return _NOTHING
+    old = tuple(role for role, one in certificates.items() if due(one.info, now))
+    return Decision(Step.SIGN_CERTIFICATES, old, "two thirds of its life are over") if old else _NOTHING
 
 
 def _without_signer(
