@@ -129,6 +129,23 @@ OPERATOR_PASS_BUGS = (
         "    if tls is None and tls.get(",
         "Secrets that a person makes are overwritten while the specification cannot be read.",
     ),
+    # ---- the status
+    _plan(
+        "two_nodes_have_one_name",
+        "operator",
+        "status/cluster.py",
+        "        while name in taken:\n",
+        "        while name not in taken and taken is None:\n",
+        "The API server refuses the status, and every later one, when a pod takes the name of an external node.",
+    ),
+    _plan(
+        "the_pod_loses_its_name_to_an_external_node",
+        "operator",
+        "status/cluster.py",
+        "    for node in sorted(nodes, key=lambda one: one.external):\n",
+        "    for node in nodes:\n",
+        "A pod that leaves is taken for an external node, and its StatefulSet and volume for nobody's.",
+    ),
     # ---- releases
     _model(
         "a_version_is_accepted_without_the_pods",

@@ -58,7 +58,9 @@ class NodePhase(StrEnum):
 class NodeStatus(StatusModel):
     """One storage node."""
 
-    name: str = Field(description="Group and node, <group>-<node>.")
+    name: str = Field(
+        description="Group and node, <group>-<node>. An external node has -external behind it where another node has its name."
+    )
     connect_string: str = Field(description="host:port as it is in ZooKeeper.")
     phase: NodePhase = Field(default=NodePhase.UNKNOWN, description="How far it is on its way in or out.")
     pod: str | None = Field(default=None, description="Name of its pod. Default: none (an external node).")

@@ -77,7 +77,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         version=facts.version.target if facts.version.target is not None else last.version,
         running_versions=", ".join(running_versions(running)),
         running=running,
-        nodes=tuple(_node(facts, node) for node in (*facts.desired.nodes, *facts.leaving)),
+        nodes=_nodes(facts),
         partitions=_partitions(facts, decision, health),
         operation=_operation(facts, decision, last),
         operator=snapshot.installation or last.operator,
@@ -179,14 +179,30 @@ def _endpoints(snapshot: Snapshot, facts: Facts) -> Endpoints:
     )
 
 
-def _node(facts: Facts, node: NodeIdentity) -> NodeStatus:
+def _nodes(facts: Facts) -> tuple[NodeStatus, ...]:
+    """Every node, each under a name of its own: the API server refuses a status in which two have the same.
+    A name of the specification may have become another node's while the first one is still registered. A pod
+    keeps it, because the next pass finds its StatefulSet by it; an external node is found by its connect
+    string."""
+    nodes = (*facts.desired.nodes, *facts.leaving)
+    names, taken = dict[str, str](), set[str]()
+    for node in sorted(nodes, key=lambda one: one.external):
+        name = node.reference
+        while name in taken:
+            name += "-external"
+        taken.add(name)
+        names[node.connect_string] = name
+    return tuple(_node(facts, node, names[node.connect_string]) for node in nodes)
+
+
+def _node(facts: Facts, node: NodeIdentity, shown_name: str) -> NodeStatus:
     name, view = node.connect_string, facts.node(node.connect_string)
     tree = facts.tree if isinstance(facts.tree, TreeView) else None
     answer = view if isinstance(view, NodeView) else None
     problems = sorted(p for p, r in answer.partitions.items() if r.problem) if answer is not None else []
     lag = facts.worst_lag(name) if answer is not None else None
     return NodeStatus(
-        name=node.reference,
+        name=shown_name,
         connect_string=name,
         phase=_phase(facts, node),
         pod=None if node.external else node.pod,
