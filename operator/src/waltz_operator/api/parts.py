@@ -37,6 +37,7 @@ MAX_NODES = 64
 MAX_MEMBERS = 5
 """Of a managed ZooKeeper."""
 MAX_PORT = 65535
+STAYS_EXTERNAL = "a node cannot become external, nor cease to be"
 _HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:]+)"
 
 
@@ -261,6 +262,16 @@ class ZooKeeper(Model):
     )
 
 
+def _counted(of: str, count: str) -> str:
+    """CEL: an external node of the group `of` has a name that a node has which is counted in `count`."""
+    counted = f"(has({count}.count) ? {count}.count : 1)"
+    name = "n.name.matches('^(0|[1-9][0-9]?)$')"
+    return (
+        f"has({of}.nodes) && !has({count}.nodes) && "
+        f"{of}.nodes.exists(n, has(n.external) && n.external && {name} && int(n.name) < {counted})"
+    )
+
+
 class StorageNode(Model):
     """One node of a group."""
 
@@ -270,7 +281,7 @@ class StorageNode(Model):
             ADMIN_PORT,
             rule(
                 "self.external == oldSelf.external",
-                "a node cannot become external, nor cease to be",
+                STAYS_EXTERNAL,
                 "external",
             ),
             _kept("connectString", "the connect string of a node"),
@@ -313,6 +324,10 @@ class StorageGroup(Model):
     model_config = Model.model_config | {
         "json_schema_extra": rules(
             COUNT_OR_NODES,
+            rule(
+                f"!({_counted('oldSelf', 'self')}) && !({_counted('self', 'oldSelf')})",
+                f"{STAYS_EXTERNAL}: give the new node another name in nodes, and take the old one out when it has no copies",
+            ),
             _kept("id", "the id of a group"),
             _kept("zone", "the zone of a group"),
             _kept("storageClassName", "the storage class of a group"),
