@@ -84,8 +84,8 @@ OPERATOR_PASS_BUGS = (
         "a_clock_that_lost_its_time_renews_everything",
         "operator",
         "certificates.py",
-        "    if _is_behind(cluster, now) and ",
-        "    if now < 0 and ",
+        "    return _is_behind(cluster, now) and ",
+        "    return now < 0 and ",
         "All certificates are replaced by such as have expired decades ago.",
     ),
     # ---- certificates

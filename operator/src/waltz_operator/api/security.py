@@ -25,8 +25,8 @@ HOUR = 3600
 
 
 def shortest_address(name: str) -> str | None:
-    """An IP address as a certificate shows it, however it is written; None for what is not one, or has a zone,
-    which no certificate can have."""
+    """An IP address as a certificate shows it, however it is written; None for what is not one, or has a
+    zone, which no certificate can have."""
     try:
         found = ipaddress.ip_address(name)
     except ValueError:

@@ -52,7 +52,7 @@ def certificate_steps(
         for role, one in roles.items()
     }
     held = {role: present.contents.get(role, {}) for role in roles}
-    if _is_behind(cluster, now) and _begins_later((ca, *held.values()), now):
+    if _waits(cluster, (ca, *held.values()), now):
         return ()
     found = {role: read_certificate(data, combined=wanted[role].combined) for role, data in held.items()}
     decision = decide(
@@ -74,7 +74,7 @@ def renewal_steps(
         return ()
     ca = present.contents.get(topology.authority_secret(cluster), {})
     held = {role.role: present.contents.get(role.role, {}) for role in topology.tls_roles(cluster)}
-    if _is_behind(cluster, now) and _begins_later((ca, *held.values()), now):
+    if _waits(cluster, (ca, *held.values()), now):
         return ()
     read = {role: read_certificate(data) for role, data in held.items()}
     found = {role: certified for role, certified in read.items() if certified is not None}
@@ -125,6 +125,11 @@ def _carried_out(
         whom = f" ({', '.join(decision.roles)})" if decision.roles else ""
         steps.append(EmitEvent(about, REASON, f"{decision.step.value}{whom}: {decision.reason}"))
     return tuple(steps)
+
+
+def _waits(cluster: WaltzCluster, secrets: Iterable[Mapping[str, bytes]], now: float) -> bool:
+    """Whether what is there seems to begin later only because the clock is behind."""
+    return _is_behind(cluster, now) and _begins_later(secrets, now)
 
 
 def _is_behind(cluster: WaltzCluster, now: float) -> bool:

@@ -76,8 +76,8 @@ def test_a_name_that_is_wanted_now_waits_for_the_switch(world: World) -> None:
     "name", ["2001:DB8::1", "::ffff:10.0.0.1", "010.0.0.1", "Waltz.Example.com", "1.2.3"]
 )
 def test_one_certificate_is_enough_however_a_name_is_written(world: World, name: str) -> None:
-    """The certificate shows an address in its shortest form. While that counted as another name, it was signed
-    anew in each pass, and nothing else of the cluster was done."""
+    """The certificate shows an address in its shortest form. While that counted as another name, it was
+    signed anew in each pass, and nothing else of the cluster was done."""
     before = certificates(world)
     world.cluster = cluster({"tls": {**LIFETIMES, "extraNames": [name]}, **ZOOKEEPER})
     for write in world.look(settled=False):
