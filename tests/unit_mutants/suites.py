@@ -179,10 +179,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_lower_fence.py",
         f"{_TOOLS}/test_storage_repairs.py",
     ),
-    "waltz_storage/engine/files.py": (
-        f"{_STORAGE}/test_file_modes.py",
-        f"{_TOOLS}/test_storage_repairs.py",
-    ),
+    "waltz_storage/engine/files.py": (f"{_STORAGE}/test_file_modes.py", f"{_TOOLS}/test_storage_repairs.py"),
     "waltz_storage/engine/restore_reset.py": (
         f"{_STORAGE}/test_restore_reset.py",
         f"{_STORAGE}/test_weaknesses.py",
@@ -452,10 +449,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_operator/plan/status/cluster.py": (f"{_OPERATOR}/plan/test_node_names.py",),
     "waltz_operator/plan/zookeeper_export.py": (f"{_OPERATOR}/plan/test_zookeeper_export.py",),
     "waltz_operator/run/installations.py": (f"{_OPERATOR}/run/test_installations.py",),
-    "waltz_operator/run/lease.py": (
-        f"{_OPERATOR}/run/test_lease.py",
-        f"{_OPERATOR}/run/test_lease_model.py",
-    ),
+    "waltz_operator/run/lease.py": (f"{_OPERATOR}/run/test_lease.py", f"{_OPERATOR}/run/test_lease_model.py"),
     "waltz_operator/run/names.py": (f"{_OPERATOR}/run/test_names.py",),
     "waltz_operator/model/versions.py": (f"{_OPERATOR}/plan/test_versions.py",),
     "waltz_operator/model/texts.py": (f"{_OPERATOR}/run/test_many_rejections.py",),
