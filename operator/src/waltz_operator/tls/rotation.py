@@ -138,7 +138,7 @@ def decide(
     old = tuple(role for role in wanted if due(certificates[role].info, now))
     if old:
         return Decision(Step.SIGN_CERTIFICATES, old, "two thirds of its life are over")
-    return Decision(Step.NOTHING)
+    return _NOTHING
 
 
 def renewal(authorities: Authorities | None, certificates: Mapping[str, Certified], now: float) -> Decision:
@@ -178,4 +178,4 @@ def _without_signer(
     # serves under its others, so it waits for the switch.
     if useless:
         return Decision(Step.SIGN_WITH_NEXT, useless, "there is none that is valid")
-    return _SWITCH if settled else Decision(Step.NOTHING)
+    return _SWITCH if settled else _NOTHING
