@@ -25,6 +25,8 @@ MANAGED_BY = FIELD_MANAGER
 LABEL_GROUP = f"{GROUP}/group"
 LABEL_NODE = f"{GROUP}/node"
 LABEL_HEADLESS = f"{GROUP}/headless"
+LABEL_DECISION = f"{GROUP}/decision"
+"""Label of a server's pod: digest of what was decided about it, so that those of one decision keep apart."""
 LABEL_CLIENT = f"{GROUP}/client"
 """Label, with the value "true", of pods that may connect to the managed ZooKeeper."""
 ZOOKEEPER_MEMBERS = f"{GROUP}/zookeeper-members"

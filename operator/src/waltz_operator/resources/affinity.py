@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import LABEL_GROUP
+from waltz_operator.api.metadata import LABEL_DECISION, LABEL_GROUP
 from waltz_operator.api.parts import Spread
-from waltz_operator.resources.common import STORAGE, selector
+from waltz_operator.resources.common import SERVER, STORAGE, selector
 from waltz_operator.resources.inputs import Obj
 
 HOST = "kubernetes.io/hostname"
@@ -20,6 +20,20 @@ def apart(cluster: WaltzCluster, component: str) -> Obj:
             "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]
         }
     }
+
+
+def servers_apart(cluster: WaltzCluster, decision: str) -> Obj:
+    """Affinity of the servers' Deployment. While it is rolled, the old pods count as much as the new ones,
+    those that are ending included: with two servers and three machines there was one pod on each when the
+    second new one was made, and nothing kept it from the machine of the first one. So those of one decision,
+    which remain, count twice. (`matchLabelKeys` would do it without a label of ours, but Kubernetes 1.30
+    drops it.)"""
+    affinity = apart(cluster, SERVER)
+    remaining = {**selector(cluster, SERVER), LABEL_DECISION: decision}
+    term = {"labelSelector": {"matchLabels": remaining}, "topologyKey": HOST}
+    preferred = affinity["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    preferred.append({"weight": 100, "podAffinityTerm": term})
+    return affinity
 
 
 def storage_affinity(cluster: WaltzCluster, group: str, zone: str | None) -> Obj:

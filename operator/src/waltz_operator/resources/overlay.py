@@ -69,6 +69,11 @@ def _merged_list(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     return result
 
 
+def decision(cluster: WaltzCluster, basis: object) -> str:
+    """The digest of what is decided about pods."""
+    return digest({"cluster": cluster.metadata.name, "basis": basis})
+
+
 def settled(
     cluster: WaltzCluster,
     inputs: RenderInputs,
@@ -87,8 +92,8 @@ def settled(
     have no digest but this one, and a template that is made now is named by it, so that neither an upgrade of
     the operator nor the way back restarts a pod.
     """
-    decided = digest({"cluster": cluster.metadata.name, "basis": basis})
-    named = decided if before is None else digest({"cluster": cluster.metadata.name, "basis": before})
+    decided = decision(cluster, basis)
+    named = decided if before is None else decision(cluster, before)
     live = _annotations(inputs, kind, name)
     same = live[BASIS_HASH] == decided if BASIS_HASH in live else live.get(TEMPLATE_HASH) == named
     hash_ = live.get(TEMPLATE_HASH, named) if same else named

@@ -4,10 +4,11 @@ ready."""
 from __future__ import annotations
 
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import LABEL_DECISION
 from waltz_operator.api.parts import AdvertisedAddress
 from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
 from waltz_operator.resources.addresses import family_policy, listen_address, server_slices
-from waltz_operator.resources.affinity import apart, over_zones
+from waltz_operator.resources.affinity import over_zones, servers_apart
 from waltz_operator.resources.basis import server_basis, server_config_basis, with_material
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
@@ -26,7 +27,7 @@ from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.login import login_annotations
 from waltz_operator.resources.monitoring import scrape_annotations
-from waltz_operator.resources.overlay import overlaid, settled, settled_data
+from waltz_operator.resources.overlay import decision, overlaid, settled, settled_data
 
 STEADY_SECONDS = 10
 """A new server has got its partitions and recovered them by then; only after that is the next one stopped."""
@@ -95,8 +96,8 @@ def _on_host_port(cluster: WaltzCluster) -> bool:
 def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """One server at a time; the new one comes first, except where both need the same port of the machine."""
     servers, name = cluster.spec.servers, server_name(cluster)
-    fresh = overlaid(_template(cluster, inputs), servers.pod_template)
     basis = server_basis(cluster, inputs)
+    fresh = overlaid(_template(cluster, inputs, decision(cluster, basis)), servers.pod_template)
     before = with_material(basis, inputs, SERVER)
     template, annotations = settled(cluster, inputs, "Deployment", name, basis, fresh, before=before)
     surge = 0 if _on_host_port(cluster) else 1
@@ -115,7 +116,7 @@ def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     return make(cluster, "apps/v1", "Deployment", name, SERVER, {"spec": spec}, annotations=annotations)
 
 
-def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+def _template(cluster: WaltzCluster, inputs: RenderInputs, decided: str) -> Obj:
     servers = cluster.spec.servers
     level = inputs.login
     volumes, mounts = mounted(
@@ -143,13 +144,13 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     )
     return {
         "metadata": {
-            "labels": labels(cluster, SERVER),
+            "labels": {**labels(cluster, SERVER), LABEL_DECISION: decided},
             "annotations": {**scrape_annotations(SERVER_HTTP_PORT), **login_annotations(level)},
         },
         "spec": {
             **pod_basics(cluster, inputs),
             "terminationGracePeriodSeconds": servers.drain_seconds,
-            "affinity": apart(cluster, SERVER),
+            "affinity": servers_apart(cluster, decided),
             "topologySpreadConstraints": over_zones(cluster, SERVER),
             "containers": [main],
             "volumes": volumes,

@@ -59,6 +59,7 @@ def test_affinity_and_other_lists_are_replaced() -> None:
 def test_labels_that_objects_are_found_by_stay() -> None:
     labels = {"app.kubernetes.io/component": "mine", "team": "t"}
     metadata = template({}, labels=labels, annotations={"prometheus.io/port": "1", "note": "n"})["metadata"]
-    assert metadata["labels"] == {**PLAIN["metadata"]["labels"], "team": "t"}
+    decided = {"waltz.dev/decision": metadata["labels"]["waltz.dev/decision"]}
+    assert metadata["labels"] == {**PLAIN["metadata"]["labels"], **decided, "team": "t"}
     assert metadata["annotations"]["note"] == "n"
     assert metadata["annotations"]["prometheus.io/port"] == "55181"

@@ -178,7 +178,7 @@ def test_there_and_back_again(change: str) -> None:
 def another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that renders everything a little differently."""
     monkeypatch.setattr(storage, "CLOSE_SECONDS", 77)
-    monkeypatch.setattr(server, "apart", lambda *_: {})
+    monkeypatch.setattr(server, "servers_apart", lambda *_: {})
     monkeypatch.setattr(zookeeper, "MIN_HEAP_MB", 1000)
     render = config.to_yaml
     monkeypatch.setattr(config, "to_yaml", lambda keys: "# another version\n" + render(keys))
