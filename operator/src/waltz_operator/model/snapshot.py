@@ -192,7 +192,7 @@ class PodView:
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
     our container. `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
-    together."""
+    together. `created`: UNIX time, 0 when it is not known."""
 
     uid: str
     component: str
@@ -207,6 +207,7 @@ class PodView:
     image: str = ""
     login: Level = Level.NONE
     journal_lost: bool = False
+    created: float = 0.0
 
     @property
     def problem(self) -> str:

@@ -33,6 +33,7 @@ from waltz_operator.model.snapshot import (
     KubeView,
     NodeReplica,
     NodeView,
+    PodView,
     TreeView,
     Unknown,
     registered,
@@ -40,6 +41,9 @@ from waltz_operator.model.snapshot import (
 
 SPARE = 3
 """Fewer copies than this leave no quorum when one of them is down."""
+START_SECONDS = 60.0
+"""A server that runs, or waits for its image, for so long without being ready is not waited for: it may wait
+itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,7 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
         return Allowed(f"it does not serve, and {len(serving)} others do")
-    if pod is not None and pod.ready and _servers_roll(kube):
+    if pod is not None and pod.ready and _servers_roll(kube, facts.now):
         text = "servers are being replaced, and need ZooKeeper to hand their partitions over"
         return denied(what, Reason.SERVERS_FIRST, text)
     if joins(facts.desired, kube, name, facts.now):
@@ -300,14 +304,21 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
     return Allowed(f"all {len(others)} others serve in a quorum" if others else "it is the only one")
 
 
-def _servers_roll(kube: KubeView) -> bool:
+def _servers_roll(kube: KubeView, now: float) -> bool:
     """Whether servers are being replaced, and get on with it: one that can't start may wait for a change of
     ZooKeeper itself, and one of a machine that is gone ends never."""
     pods = [pod for pod in kube.pods.values() if pod.component == "server"]
     if any(pod.deleting and pod.ready for pod in pods):
         return True
     rolls = kube.deployment is not None and not kube.deployment.calm
-    return rolls and bool(pods) and all(pod.ready or pod.deleting for pod in pods)
+    return rolls and bool(pods) and all(pod.ready or pod.deleting or _starts(pod, now) for pod in pods)
+
+
+def _starts(pod: PodView, now: float) -> bool:
+    """Whether a pod that is not ready may be so soon. Once it is, an old one is stopped, and ZooKeeper has to
+    be there; that a ready one is missing is the rule in a roll."""
+    since = pod.created if pod.running_since is None else pod.running_since
+    return not pod.stuck and now - since < START_SECONDS
 
 
 def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: bool) -> Denied | None:

@@ -163,6 +163,7 @@ def pod(obj: Object) -> PodView:
         _image(obj, ours),
         level_of(_annotations(obj)),
         component == "storage" and bool(stuck) and _last_code(containers, ours) == ExitCode.JOURNAL,
+        seconds(_part(obj, "metadata").get("creationTimestamp")),
     )
 
 

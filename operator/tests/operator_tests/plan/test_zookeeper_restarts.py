@@ -30,6 +30,7 @@ from waltz_operator.plan.status.partition_health import health_of
 
 SET = "c-zookeeper"
 OLD, NEW = "t1", "t2"
+NOW = facts().now
 
 
 def server(template: str = OLD, *, ready: bool = True, deleting: bool = False, stuck: str = "") -> PodView:
@@ -106,6 +107,19 @@ def test_none_that_serves_is_restarted_while_servers_are_replaced() -> None:
         assert decide(found, objects()).blocked[0].reason == Reason.SERVERS_FIRST
         assert not isinstance(still_so(found, DeletePod(f"{SET}-2", "uid", "", "")), Allowed)
     assert restarted(while_servers(True, runs, runs)) == [f"{SET}-2"]
+
+
+@pytest.mark.parametrize(("created", "running_since"), [(NOW - 50, None), (1.0, NOW - 50)])
+def test_a_server_that_starts_is_waited_for(created: float, running_since: float | None) -> None:
+    """ZooKeeper was restarted in the first second of a roll, and between its two halves: an old server is
+    stopped as soon as the new one is ready, whether ZooKeeper serves again by then or not."""
+    runs = PodView("uid", "server", NEW, True)
+    starts = replace(runs, ready=False, created=created, running_since=running_since)
+    found = while_servers(False, runs, runs, starts)
+    assert restarted(found) == []
+    assert decide(found, objects()).blocked[0].reason == Reason.SERVERS_FIRST
+    assert restarted(replace(found, now=NOW + 20)) == [f"{SET}-2"]
+    assert restarted(while_servers(False, runs, replace(starts, stuck="CrashLoopBackOff"))) == [f"{SET}-2"]
 
 
 def test_servers_that_do_not_get_ready_or_are_gone_with_their_machine_are_not_waited_for() -> None:
