@@ -3,7 +3,9 @@ with the reason kept why the last one failed.
 
 kazoo's own TLS trusts the machine's authorities beside the given one, does not compare host names and reads
 PEM only. And it waits for one server as long as the session lasts, so that one which swallows what it is
-sent (a machine that is gone, a frozen process) costs the session although the others serve.
+sent (a machine that is gone, a frozen process, the address of a pod that has another one now) costs the
+session although others serve, or the same name leads to one that does: kazoo resolves the names anew before
+each attempt.
 """
 
 import math
@@ -18,15 +20,20 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from waltz_protocol.aio.connector import connect_problem
 from waltz_protocol.aio.tls import ClientTls
 
+_MAX_DOUBLINGS = 16
+
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Threads and sockets of one kazoo client. `tls` None: plaintext. `attempt_seconds`: for one server, TCP
-    and TLS together; ZooKeeper's own client takes the session timeout divided by the number of servers."""
+    """Threads and sockets of one kazoo client. `tls` None: plaintext. `first_seconds`: for the first attempt
+    at a server, TCP and TLS together. It doubles with each attempt in a row that got no answer, up to
+    `attempt_seconds`: one that is slow gets its time."""
 
-    def __init__(self, tls: ClientTls | None, attempt_seconds: float) -> None:
+    def __init__(self, tls: ClientTls | None, attempt_seconds: float, first_seconds: float) -> None:
         super().__init__()
         self._tls = tls
         self._attempt_seconds = attempt_seconds
+        self._first_seconds = first_seconds
+        self._unanswered = 0
         self.problem: str | None = None
         """Why the last connection could not be made; None when it could."""
         self._abandoned = False
@@ -46,7 +53,8 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
     ) -> socket.socket:
         """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
-        limit = min(self._attempt_seconds, timeout or self._attempt_seconds)
+        grown = self._first_seconds * 2 ** min(self._unanswered, _MAX_DOUBLINGS)
+        limit = min(grown, self._attempt_seconds, timeout or self._attempt_seconds)
         deadline = time.monotonic() + limit
         try:
             connection = socket.create_connection(address, limit)
@@ -65,8 +73,10 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 connection.close()
                 raise
         except OSError as error:
-            self.problem = connect_problem(error, limit)
+            self._unanswered = self._unanswered + 1 if isinstance(error, TimeoutError) else 0
+            self.problem = connect_problem(error, round(limit, 1) or limit)
             raise
+        self._unanswered = 0
         self.problem = None
         return connection
 

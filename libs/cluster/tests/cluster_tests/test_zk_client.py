@@ -60,19 +60,30 @@ async def test_an_absent_zookeeper_is_one_clear_line() -> None:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_server_that_swallows_everything_gets_its_share_of_the_time_only(tls: bool) -> None:
     """The session would end meanwhile, although other servers serve."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
-        address = silent.getsockname()
-        handler = ConnectionHandler(client_context(TlsSettings(allow_unverified=True)) if tls else None, 0.2)
-        waiting = []
-        with contextlib.ExitStack() as stack:
-            if not tls:  # a connection is made by the kernel, until its queue is full
-                for _ in range(4):
-                    waiting.append(stack.enter_context(socket.socket()))
-                    waiting[-1].setblocking(False)
-                    waiting[-1].connect_ex(address)
+    context = client_context(TlsSettings(allow_unverified=True)) if tls else None
+    handler = ConnectionHandler(context, 0.3, 0.1)
+    with nobody_answers(connects=tls) as silent, socket.create_server(("127.0.0.1", 0)) as serves:
+        for limit in (0.1, 0.2, 0.3, 0.3):
             with pytest.raises(TimeoutError):
-                handler.create_connection(address, "silent", 3600.0)
-    assert handler.problem == "no answer within 0.2 s"
+                handler.create_connection(silent, "silent", 3600.0)
+            assert handler.problem == f"no answer within {limit} s"
+        if not tls:
+            handler.create_connection(serves.getsockname(), "serves", 3600.0).close()
+            with pytest.raises(TimeoutError):
+                handler.create_connection(silent, "silent", 3600.0)
+            assert handler.problem == "no answer within 0.1 s"
+
+
+@contextlib.contextmanager
+def nobody_answers(*, connects: bool) -> Iterator[tuple[str, int]]:
+    """An address that swallows everything, from the first packet on unless it `connects`."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, contextlib.ExitStack() as stack:
+        if not connects:  # a connection is made by the kernel, until its queue is full
+            for _ in range(4):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(silent.getsockname())
+        yield silent.getsockname()
 
 
 async def test_a_wrong_connect_string_is_one_clear_line() -> None:
@@ -193,6 +204,37 @@ async def test_a_server_that_swallows_the_request_for_the_session_does_not_cost_
     found = await back_in_the_session(relay)
     assert found == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
     assert relay.accepted == 4
+
+
+async def test_a_name_that_has_another_address_now_does_not_cost_the_session(
+    own_zookeeper: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of ZooKeeper is made anew: the address that its name had swallows what is sent there. A server
+    gave up its partitions for it, 4.5 s after ZooKeeper served again."""
+    relay, real, asked = Relay(own_zookeeper, set()), socket.getaddrinfo, 0
+    async with relay.running() as address:
+        with nobody_answers(connects=False) as old:
+            serving = int(address.partition(":")[2])
+
+            def resolve(host: str, port: int, *more: int) -> object:  # thread
+                nonlocal asked
+                if host != "zookeeper":
+                    return real(host, port, *more)
+                asked += 1
+                return real("127.0.0.1", old[1] if asked == 2 else serving, *more)
+
+            monkeypatch.setattr(socket, "getaddrinfo", resolve)
+            settings = zookeeper_settings("zookeeper:1", "/any", **{"zookeeper.sessionTimeout": 9_000})
+            store = await connect(settings)
+            try:
+                events: list[SessionEvent] = []
+                store.add_session_listener(events.append)
+                relay.cut()
+                await until(lambda: len(events) == 2, 4.5)
+            finally:
+                await store.close()
+    assert asked == 3
+    assert [event.state for event in events] == [SessionState.SUSPENDED, SessionState.CONNECTED]
 
 
 async def test_a_slow_answer_does_not_cost_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:

@@ -16,7 +16,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def handler() -> ConnectionHandler:
-    return ConnectionHandler(None, 1.0)
+    return ConnectionHandler(None, 1.0, 1.0)
 
 
 @pytest.fixture
