@@ -8,6 +8,9 @@ from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
 
 ZOOKEEPER = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=zookeeper"
 NAME = f"{CLUSTER}-zookeeper"
+GROW_TARGET_SECONDS = 3.5
+"""The longest pause of writes: storage nodes and servers are replaced meanwhile, and each server of ZooKeeper
+is away for less than a session."""
 
 
 def lose_stateful_set(world: World) -> None:
@@ -25,7 +28,9 @@ def lose_stateful_set(world: World) -> None:
 
 
 def grow(world: World) -> None:
-    """From one server to three, one at a time."""
+    """From one server to three, one at a time. The storage nodes and servers are restarted as well, since
+    their files name the servers of ZooKeeper; no restart of ZooKeeper may cost a server its partitions."""
+    world.load.lap()
     world.change(zookeeper={"managed": {"replicas": 3}})
 
     def grown() -> bool:
@@ -36,6 +41,9 @@ def grow(world: World) -> None:
     wait_until("ZooKeeper has three servers that serve", grown, WAIT_SECONDS)
     world.settle()
     world.notes.append(f"{len(_volumes(world))} volumes")
+    paused = world.load.lap()
+    if paused > GROW_TARGET_SECONDS:
+        raise AssertionError(f"writes paused for {paused:.2f} s (target {GROW_TARGET_SECONDS:g})")
 
 
 def open_and_close(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 from waltz_client import AppendError, Outcome, WaltzClient, WaltzClientError
 
@@ -12,7 +13,14 @@ from .record import PartitionRecord, Record
 
 DEADLINE_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
+LONG_SECONDS = 1.0
+"""A longer pause is printed, with the time at which it ended, to be looked for in the logs of the others."""
 _READ_SECONDS = 300.0
+
+
+def _long(partition: int, seconds: float) -> str:
+    ended = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"partition {partition}: nothing was acknowledged for {seconds:.2f} s, until {ended}"
 
 
 async def write(client: WaltzClient, record: Record, partition: int, stop: asyncio.Event) -> None:
@@ -31,7 +39,10 @@ async def write(client: WaltzClient, record: Record, partition: int, stop: async
             part.failed.add(sequence)
             await asyncio.sleep(PAUSE_SECONDS)
         else:
-            part.acknowledge(sequence, done.transaction_id, time.monotonic())
+            now = time.monotonic()
+            if part.last_acknowledged_at is not None and now - part.last_acknowledged_at > LONG_SECONDS:
+                print(_long(partition, now - part.last_acknowledged_at), flush=True)
+            part.acknowledge(sequence, done.transaction_id, now)
         sequence += 1
         due = max(due + record.interval_of(partition), time.monotonic())
         await asyncio.sleep(due - time.monotonic())
