@@ -25,7 +25,6 @@ from bench.processes import BenchError, cpu_seconds
 from bench.reading import fill
 
 VERSIONS = (0, 1)
-ROUNDS = 2
 WRITERS_PER_PARTITION = 1
 POLL_SECONDS = 0.05
 MOST_SECONDS = 300.0
@@ -55,7 +54,7 @@ async def measure_catch_up(directory: Path, plan: Plan, tls: bool) -> list[Figur
         held = await fill(cluster, plan.catch_up_records)
         filled: dict[int, list[Filled]] = {version: [] for version in VERSIONS}
         reads: dict[int, list[dict[str, Any]]] = {version: [] for version in VERSIONS}
-        for _ in range(ROUNDS):
+        for _ in range(plan.catch_up_rounds):
             for version in VERSIONS:
                 await _speak(cluster, version)
                 reads[version].append(await _read(cluster))

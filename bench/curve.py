@@ -29,8 +29,9 @@ from bench.processes import written_bytes
 from bench.writing import per_role, run_mode
 
 JOURNAL = "storage.journal.enabled"
-JOURNAL_BYTES = 128 << 20
-"""Of all its files, with the defaults of a storage node."""
+JOURNAL_FILE_BYTES = "storage.journal.fileBytes"
+JOURNAL_FILES = 4
+"""The default of a storage node."""
 WRITERS = 50
 IN_FLIGHT = 2000
 
@@ -47,7 +48,7 @@ async def measure_curve(directory: Path, plan: Plan, tls: bool, name: str = "cur
         for journal in (True, False):
             where = directory / f"{name}-{count}-{'tls' if tls else 'plain'}-{'on' if journal else 'off'}"
             of_count = replace(plan, partitions=count)
-            overrides = {"storage": {JOURNAL: journal}}
+            overrides = {"storage": {JOURNAL: journal, JOURNAL_FILE_BYTES: plan.curve_journal_file_bytes}}
             async with BenchCluster.running(where, of_count, tls, overrides=overrides) as cluster:
                 found[journal] = [one for mode in modes for one in await _point(cluster, mode, journal)]
                 if journal and count == plan.curve_partitions[0]:
@@ -129,7 +130,7 @@ async def _start_with_full_journal(cluster: BenchCluster) -> Figure:
     per_record = cluster.plan.payload_bytes + 40
     mode = WriteMode(max(IN_FLIGHT, cluster.plan.partitions), cluster.plan.partitions, pipelined=True)
     held = await cluster.records_on(role)
-    while held * per_record < JOURNAL_BYTES:
+    while held * per_record < JOURNAL_FILES * cluster.plan.curve_journal_file_bytes:
         await run_mode(cluster, mode)
         now = await cluster.records_on(role)
         if now == held:

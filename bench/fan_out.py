@@ -17,9 +17,8 @@ from bench.plan import Plan, group_name
 from bench.processes import cpu_seconds
 from waltz_tools.local import LocalCluster, LocalSettings
 
-FOLLOWERS, PAIRS = 10, 3
+FOLLOWERS = 10
 IN_FLIGHT = 1000
-IDLE_SECONDS = 10.0
 DELIVERED_TARGET = at_most(1.0)
 MANY_TARGET = at_least(60_000)
 IDLE_MEMORY_TARGET = at_most(1024.0)
@@ -44,7 +43,7 @@ async def _tail(cluster: BenchCluster, group: str) -> list[Figure]:
         arguments += ["--seconds", str(cluster.plan.seconds)]
         return await cluster.run_load(*arguments, in_flight_per_partition=IN_FLIGHT, module="bench.follow")
 
-    pairs = [(await followed(0), await followed(FOLLOWERS)) for _ in range(PAIRS)]
+    pairs = [(await followed(0), await followed(FOLLOWERS)) for _ in range(cluster.plan.fan_out_pairs)]
     costs = [_of_each(alone, seen) for alone, seen in pairs]
     each = statistics.median(costs)
     load = f"{FOLLOWERS} clients with all data, {cluster.plan.partitions} partitions, 4,000 appends/s"
@@ -80,8 +79,8 @@ async def _idle(cluster: BenchCluster, group: str) -> list[Figure]:
         await asyncio.sleep(cluster.plan.settle_seconds)
         process = psutil.Process(cluster.local.pid(server))
         used = cpu_seconds(process)
-        await asyncio.sleep(IDLE_SECONDS)
-        share = 100 * (cpu_seconds(process) - used) / IDLE_SECONDS
+        await asyncio.sleep(cluster.plan.fan_out_idle_seconds)
+        share = 100 * (cpu_seconds(process) - used) / cluster.plan.fan_out_idle_seconds
         resident = cluster.resident(server)
     load = f"{partitions * FOLLOWERS:,} open feeds of {partitions:,} partitions on one server"
     note = f"{before:.0f} MiB before any was opened"

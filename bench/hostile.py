@@ -34,13 +34,17 @@ async def measure_hostile(directory: Path, plan: Plan, tls: bool) -> list[Figure
 
 
 def _attacks(plan: Plan, tls: bool) -> list[tuple[Attack, str]]:
-    """Which attacks, each with the port it is tried on."""
+    """Which attacks, each with the port it is tried on; one light attack on each unless thorough."""
     found: list[tuple[Attack, str]] = []
+    attacked: set[str] = set()
     for attack in ALL:
         if attack.needs_tls not in (None, tls) or (attack.heavy and not plan.hostile_thorough):
             continue
         kinds = (*attack.kinds, "server-http") if attack.kinds == ("http",) else attack.kinds
-        found += [(attack, kind) for kind in (kinds if plan.hostile_thorough else kinds[:1])]
+        if not plan.hostile_thorough:
+            kinds = tuple(kind for kind in kinds[:1] if kind not in attacked)
+            attacked.update(kinds)
+        found += [(attack, kind) for kind in kinds]
     return found
 
 

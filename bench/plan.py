@@ -44,6 +44,10 @@ def _partitions(count: int) -> str:
     return f"{count} partition{'s' if count > 1 else ''}"
 
 
+WINDOWS = (5, 50, 200, 1000, 5000)
+"""Appends in flight per partition: `client.maxConcurrentTransactions` has its default from this measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One kind of run."""
@@ -56,26 +60,29 @@ class Plan:
     read_at_least: int = 400_000  # transactions in the log before it is read back
     start_records: int = 1_000_000  # records on a storage node before its start is timed
     catch_up_records: int = 1_000_000  # that a storage node is behind
+    catch_up_rounds: int = 2
     counted_appends: int = 10_000
     session_timeout_ms: int = 4_000
     settle_seconds: float = 3.0  # how long writers are watched after a process ended
     hostile_seconds: float = 4.0  # of each attack, and of the calm before it
-    hostile_thorough: bool = True  # every attack on every port; otherwise the light ones, each on one port
+    hostile_thorough: bool = True  # every attack on every port; otherwise one light attack on each
     spark_long_transactions: int = 1_000_000  # read by one task
     spark_seconds: float = 20.0  # of paced appends under a streaming query
     tls_modes: tuple[bool, ...] = (False, True)
     operator_clusters: int = 50
     operator_partitions: int = 64
     operator_seconds: float = 300.0  # at rest
+    windows: tuple[int, ...] = WINDOWS
+    fan_out_pairs: int = 3
+    fan_out_idle_seconds: float = 10.0
     curve_partitions: tuple[int, ...] = (1, 8, 64, 128, 256, 1000)
+    curve_journal_file_bytes: int = 32 << 20  # the default of a storage node
     takeover_partitions: int = 1000
     takeover_paces: tuple[float, ...] = (1.0, 0.0)
     """Seconds from one append of a partition to its next; 0: as soon as the one before is acknowledged."""
 
 
 PIPELINED = WriteMode(2000, 8, pipelined=True)
-WINDOWS = (5, 50, 200, 1000, 5000)
-"""Appends in flight per partition: `client.maxConcurrentTransactions` has its default from this measure."""
 
 FULL = Plan(
     seconds=5.0,
@@ -97,6 +104,7 @@ QUICK = Plan(
     read_at_least=20_000,
     start_records=20_000,
     catch_up_records=20_000,
+    catch_up_rounds=1,
     session_timeout_ms=2_000,
     settle_seconds=1.5,
     hostile_seconds=0.5,
@@ -107,7 +115,11 @@ QUICK = Plan(
     operator_clusters=4,
     operator_partitions=8,
     operator_seconds=60.0,
+    windows=(5, 1000),
+    fan_out_pairs=1,
+    fan_out_idle_seconds=2.0,
     curve_partitions=(8,),
+    curve_journal_file_bytes=4 << 20,
     takeover_partitions=50,
     takeover_paces=(0.0,),
 )

@@ -12,7 +12,6 @@ from bench.figures import Figure
 from bench.limit import run_limit
 from bench.plan import (
     PIPELINED,
-    WINDOWS,
     WriteMode,
     cpu_target,
     group_name,
@@ -43,7 +42,7 @@ async def measure_window(cluster: BenchCluster) -> list[Figure]:
     """What a longer window of a client brings in appends per second, and what it costs in latency."""
     figures: list[Figure] = []
     for partitions in (1, 8):
-        for window in WINDOWS:
+        for window in cluster.plan.windows:
             mode = WriteMode(window * partitions, partitions, pipelined=True)
             ours = await run_mode(cluster, mode)
             rate, cpu = _rate(ours), per_role(ours["cpu_us_per_transaction"])
