@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.blocks import Block, blocks
-from tests.integration.cli.test_documents import BENCHMARKS, TOO_LONG, lines_of
+from tests.integration.cli.lines import lines_of
+from tests.integration.cli.test_benchmark_lines import BENCHMARKS, TOO_LONG
 from tests.repo.command_tree import commands
 from tests.repo.files import ROOT
 
@@ -33,6 +34,7 @@ LEDGER = "tests/integration/test_ledger.py::test_ten_kills_of_everything_and_the
 TUTORIAL = "tests/integration/test_tutorial.py::test_the_tutorial"
 UP = "tests/integration/test_local_up.py::test_up_append_tail_stop_and_up_again_finds_all_data"
 DOCUMENTS = "tests/integration/cli/test_documents.py"
+BENCHMARK_LINES = "tests/integration/cli/test_benchmark_lines.py"
 SERVICES = f"{DOCUMENTS}::test_lines_of_the_services"
 INSTALL = "tests/e2e/scenarios/start.py::install"
 SPARK_JOB = "tests/e2e/scenarios/spark.py::streaming"
@@ -49,8 +51,8 @@ COVERED: list[tuple[str, str, str]] = [
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
     ("bench/README.md", r"make bench", "make bench"),
-    ("bench/README.md", r".* -m bench --.*", f"{DOCUMENTS}::test_benchmark_lines_in_short"),
-    ("bench/README.md", r".* -m bench\.limit .*", f"{DOCUMENTS}::test_the_line_of_the_yardstick"),
+    ("bench/README.md", r".* -m bench --.*", f"{BENCHMARK_LINES}::test_benchmark_lines_in_short"),
+    ("bench/README.md", r".* -m bench\.limit .*", f"{BENCHMARK_LINES}::test_the_line_of_the_yardstick"),
     ("docs/applications.md", r"pip install .*", f"{INSTALLED}::test_the_line_for_applications"),
     ("docs/five-minutes.md", r"make setup", "make setup"),
     ("docs/five-minutes.md", r".*local up .*|.*seats\.py (east|west)",
@@ -109,7 +111,7 @@ COVERED: list[tuple[str, str, str]] = [
 IN_SHORT = {
     # make target -> the test that runs its program, in short; or another target, or CI, that runs it
     "demo": "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server",
-    "bench": f"{DOCUMENTS}::test_benchmark_lines_in_short",
+    "bench": f"{BENCHMARK_LINES}::test_benchmark_lines_in_short",
     "demo-spark": "tests/integration/test_demo_spark.py::test_the_spark_demo_passes_with_few_rows",
     "soak": "tests/integration/test_soak.py::test_deleted_directory_and_older_copy_under_load",
     "sim": "tests/sim/test_simulation.py::test_seeds_are_clean",

@@ -3,7 +3,6 @@ list of all others."""
 
 import contextlib
 import http.client
-import json
 import os
 import re
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from tests.integration.cli.blocks import blocks
+from tests.integration.cli.lines import here, lines_of
 from tests.integration.cli.live import SECONDS, Live
 from tests.repo.files import ROOT
 from waltz_testkit.ports import free_ports
@@ -65,34 +65,6 @@ def test_commands_of_the_tools(live: Live) -> None:
         assert ended.returncode == 0, (command, ended)
 
 
-def lines_of(name: str, pattern: str) -> list[str]:
-    found = [
-        command
-        for block in blocks(ROOT / name, ROOT)
-        for command in block.commands
-        if re.search(pattern, command)
-    ]
-    assert found
-    return found
-
-
-def _here(command: str, directory: Path, seconds: float = 2 * SECONDS) -> subprocess.CompletedProcess[str]:
-    """A line of a document, in a directory that may be written to, with the modules of the repository in
-    reach."""
-    python = ROOT / ".venv" / "bin" / "python"
-    line = re.sub(r"^(?:\.venv/bin/)?python\b", str(python), command)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        ["bash", "-c", line],
-        cwd=directory,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-    )
-
-
 @pytest.mark.parametrize("role", ["server", "storage"])
 def test_lines_of_the_services(role: str, live: Live, tmp_path: Path) -> None:
     """As they are there, with a file of that name: a further process next to the cluster, healthy, and gone
@@ -136,47 +108,9 @@ def test_lines_of_the_testing_page(tmp_path: Path) -> None:
     """As they are there; of the many seeds, three."""
     (many,) = lines_of("docs/testing.md", r"tests\.sim --seeds")
     for line in (f"{many} --seeds 0:3", *lines_of("docs/testing.md", r"tests\.sim --replay")):
-        done = _here(line, tmp_path)
+        done = here(line, tmp_path)
         assert done.returncode == 0, (line, done)
     assert (tmp_path / "t").stat().st_size > 10_000
-
-
-BENCHMARKS = {
-    # what a line has -> what makes it short, and the parts and runs that are measured then
-    "--quick": ("--only tasks", ["tasks"], 1),
-    "--runs 3": ("--only memory --quick", ["memory"], 3),
-    "--only writing": ("--quick", ["tasks", "writing"], 1),
-    "--only hostile": ("--quick", ["hostile"], 1),
-    "--only window": ("--quick", ["window"], 1),
-    "--only contention": ("--quick", ["contention"], 1),
-    "--only fan-out": ("--quick", ["fan-out"], 1),
-    "--only curve": ("--quick", ["curve"], 1),
-    "--only checksum": ("--quick", ["checksum"], 1),
-    "--only catch-up": ("--quick", ["catch-up"], 1),
-    "--only takeover": ("--quick", ["takeover"], 1),
-    "--only compressed": ("--quick", ["compressed"], 1),
-}
-TOO_LONG = {"--only operator"}
-"""Even in short it takes minutes on a machine of its own. The operator's tests run what it is made of."""
-
-
-@pytest.mark.parametrize("has", BENCHMARKS)
-def test_benchmark_lines_in_short(has: str, tmp_path: Path) -> None:
-    """The same options, with a second in place of many, and one part in place of all."""
-    short, parts, runs = BENCHMARKS[has]
-    (line,) = lines_of("bench/README.md", rf"-m bench {has}\b")
-    done = _here(f"{line} {short} --results {tmp_path}", tmp_path, 3 * SECONDS)
-    assert done.returncode == 0, done
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert (results["options"]["parts"], results["options"]["runs"]) == (parts, runs)
-    assert results["figures"]
-    assert {len(figure["runs"]) for figure in results["figures"]} == {runs}
-
-
-def test_the_line_of_the_yardstick(tmp_path: Path) -> None:
-    (yardstick,) = lines_of("bench/README.md", r"bench\.limit")
-    done = _here(f"{yardstick} --seconds 1", tmp_path)
-    assert done.returncode == 0, done
 
 
 def test_the_rendering_line_of_the_spark_page(tmp_path: Path) -> None:
@@ -184,7 +118,7 @@ def test_the_rendering_line_of_the_spark_page(tmp_path: Path) -> None:
     deploy = ROOT / "spark-on-k8s" / "deploy"
     for name in ("applications", "render"):
         (tmp_path / name).symlink_to(deploy / name)
-    done = _here(line, tmp_path)
+    done = here(line, tmp_path)
     assert done.returncode == 0, done
     for path in (deploy / "rendered").rglob("*.*"):
         made = tmp_path / "rendered" / path.relative_to(deploy / "rendered")
