@@ -10,7 +10,7 @@ from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice
 from tests.sim.faults.plan import PROFILES
 
-COVERAGE_SEEDS = 300
+COVERAGE_SEEDS = 100
 """From so many seeds on, every kind of fault has to occur."""
 
 
