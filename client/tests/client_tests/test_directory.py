@@ -174,9 +174,8 @@ async def test_safety_e2_an_older_directory_is_not_followed_after_a_change_of_se
         one.directory.update(directory(5, (one, {0: 7}), (two, {1: 1})))
         one.registry.adopt({0: 7})
         await asyncio.sleep(0.1)
-        async with DirectoryDiscovery(
-            [endpoint(one)], _links(settings(endpoint(one))), random.Random(1)
-        ) as found:
+        links = replace(_links(settings(endpoint(one))), max_backoff_seconds=0.1)
+        async with DirectoryDiscovery([endpoint(one)], links, random.Random(1)) as found:
             seen: list[dict[Endpoint, dict[PartitionId, Generation]]] = []
             found.add_endpoints_listener(seen.append)
             assert found._sources.followed is not None
