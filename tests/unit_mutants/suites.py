@@ -25,6 +25,7 @@ _JOURNAL = (
     f"{_STORAGE}/test_journal_crashes.py",
 )
 _CLIENT = "client/tests/client_tests"
+_CLUSTER = "libs/cluster/tests/cluster_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 _TOOLS = "tools/tests/tools_tests"
 _SPARK = "spark-on-k8s/tests/spark_tests"
@@ -359,24 +360,16 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/observed_node.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/watched_view.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
-    "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
-    "waltz_cluster/joined_writes.py": ("libs/cluster/tests/cluster_tests/test_joined_writes.py",),
-    "waltz_cluster/moving.py": ("libs/cluster/tests/cluster_tests/test_moving.py",),
-    "waltz_cluster/manager.py": (
-        "libs/cluster/tests/cluster_tests/test_eviction.py",
-        "libs/cluster/tests/cluster_tests/test_session_loss.py",
-    ),
-    "waltz_cluster/registration.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
-    "waltz_cluster/older_copy.py": (
-        "libs/cluster/tests/cluster_tests/test_older_copy.py",
-        f"{_STORE}/test_older_copy.py",
-    ),
-    "waltz_cluster/lease.py": (
-        "libs/cluster/tests/cluster_tests/test_lease.py",
-        "libs/cluster/tests/cluster_tests/test_session_loss.py",
-    ),
+    "waltz_cluster/eviction.py": (f"{_CLUSTER}/test_eviction.py",),
+    "waltz_cluster/joined_writes.py": (f"{_CLUSTER}/test_joined_writes.py",),
+    "waltz_cluster/moving.py": (f"{_CLUSTER}/test_moving.py",),
+    "waltz_cluster/manager.py": (f"{_CLUSTER}/test_eviction.py", f"{_CLUSTER}/test_session_loss.py"),
+    "waltz_cluster/registration.py": (f"{_CLUSTER}/test_eviction.py",),
+    "waltz_cluster/older_copy.py": (f"{_CLUSTER}/test_older_copy.py", f"{_STORE}/test_older_copy.py"),
+    "waltz_cluster/lease.py": (f"{_CLUSTER}/test_lease.py", f"{_CLUSTER}/test_session_loss.py"),
+    "waltz_cluster/zk_connection.py": (f"{_CLUSTER}/test_zk_client.py",),
     "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
-    "waltz_cluster/replica_rules.py": ("libs/cluster/tests/cluster_tests/test_replica_rules.py",),
+    "waltz_cluster/replica_rules.py": (f"{_CLUSTER}/test_replica_rules.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/safety.py": (
         f"{_ADMIN}/test_safety.py",
@@ -413,7 +406,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_operator/plan/safety_gates.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",
         f"{_OPERATOR}/plan/test_ending_pods.py",
+        f"{_OPERATOR}/plan/test_zookeeper_restarts.py",
     ),
+    "waltz_operator/resources/affinity.py": (f"{_OPERATOR}/resources/test_affinity.py",),
     "waltz_operator/model/ensemble.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",
         f"{_OPERATOR}/plan/test_leftover_claims.py",

@@ -169,4 +169,20 @@ CLUSTER_BUGS = (
         "            async with asyncio.timeout(None):\n                await self._attempt(delete",
         "A server that was asked to leave stays while ZooKeeper answers nothing.",
     ),
+    _bug(
+        "silent_address_is_waited_for_a_whole_session",
+        "ends",
+        "zk_connection.py",
+        "        limit = min(grown, self._attempt_seconds,",
+        "        limit = min(self._attempt_seconds,",
+        "ZooKeeper serves again under another address, and a server gives its partitions up for the old one.",
+    ),
+    _bug(
+        "slow_server_never_gets_its_time_beside_one_that_refuses",
+        "ends",
+        "zk_connection.py",
+        "                self._unanswered += 1\n",
+        "                self._unanswered += 1\n            else:\n                self._unanswered = 0\n",
+        "With one server down and the other slow nobody is ever connected.",
+    ),
 )

@@ -9,6 +9,7 @@ _plan = bugs_in("operator/src/waltz_operator/plan")
 _tls = bugs_in("operator/src/waltz_operator/tls")
 _api = bugs_in("operator/src/waltz_operator/api")
 _authority = bugs_in("libs/admin/src/waltz_admin")
+_resources = bugs_in("operator/src/waltz_operator/resources")
 _model = bugs_in("operator/src/waltz_operator/model")
 
 OPERATOR_PASS_BUGS = (
@@ -172,5 +173,22 @@ OPERATOR_PASS_BUGS = (
         "            if self._seen is not None or not await self._unused():\n",
         "            if await self._unused() is None:\n",
         "After `kubectl delete lease` two operators write at the same time.",
+    ),
+    # ---- rolls of the servers
+    _plan(
+        "zookeeper_is_restarted_while_a_server_starts",
+        "operator",
+        "safety_gates.py",
+        "pod.ready or pod.deleting or _starts(pod, now) for pod",
+        "pod.ready or pod.deleting for pod",
+        "An old server is stopped while nobody can take its partitions over, and its session has to run out.",
+    ),
+    _resources(
+        "servers_of_a_roll_may_share_a_machine",
+        "operator",
+        "affinity.py",
+        "    preferred.append({",
+        "    preferred.count({",
+        "Writes stop with the machine of both servers until it is back.",
     ),
 )

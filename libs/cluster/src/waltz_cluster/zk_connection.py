@@ -25,8 +25,8 @@ _MAX_DOUBLINGS = 16
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Threads and sockets of one kazoo client. `tls` None: plaintext. `first_seconds`: for the first attempt
-    at a server, TCP and TLS together. It doubles with each attempt in a row that got no answer, up to
-    `attempt_seconds`: one that is slow gets its time."""
+    at a server, TCP and TLS together. It doubles with each attempt that got no answer, up to
+    `attempt_seconds`, until one succeeds: one that is slow gets its time, also beside one that refuses."""
 
     def __init__(self, tls: ClientTls | None, attempt_seconds: float, first_seconds: float) -> None:
         super().__init__()
@@ -73,7 +73,8 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 connection.close()
                 raise
         except OSError as error:
-            self._unanswered = self._unanswered + 1 if isinstance(error, TimeoutError) else 0
+            if isinstance(error, TimeoutError):
+                self._unanswered += 1
             self.problem = connect_problem(error, round(limit, 1) or limit)
             raise
         self._unanswered = 0
