@@ -183,6 +183,14 @@ OPERATOR_PASS_BUGS = (
         "pod.ready or pod.deleting for pod",
         "An old server is stopped while nobody can take its partitions over, and its session has to run out.",
     ),
+    _plan(
+        "evicted_server_counts_as_one_that_cannot_start",
+        "operator",
+        "safety_gates.py",
+        'pod.component == "server" and not pod.over]',
+        'pod.component == "server"]',
+        "Beside a pod that waits to be collected, ZooKeeper is restarted in the middle of a roll.",
+    ),
     _resources(
         "servers_of_a_roll_may_share_a_machine",
         "operator",

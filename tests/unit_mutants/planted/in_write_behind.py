@@ -192,4 +192,12 @@ WRITE_BEHIND_BUGS = (
         "        for partition_id in list(self.partitions) if partition_ids is None else ():\n",
         "Reports and metrics of a node with a journal show what it had at its start.",
     ),
+    _engine(
+        "next_commit_publishes_what_a_failed_one_hid",
+        "tools",
+        "partition.py",
+        "        if self._write_later is not None and self._fence_limit is None:\n",
+        "        if self._write_later is not None:\n",
+        "An assignment that a failed sync took back is reported after the next request.",
+    ),
 )

@@ -58,7 +58,6 @@ _MAX_FIRST_CONNECT_SECONDS = 1.0
 """The first attempt to connect gets the same share, and no more than this of a long session. A pod that is
 made anew has another address, and packets to the old one are lost without a word: a server that waited a
 whole session for it had to give up its partitions, although ZooKeeper served again."""
-_MAX_DOUBLINGS = 8
 _PERMISSIONS = {
     "r": Permissions.READ,
     "w": Permissions.WRITE,
@@ -169,25 +168,23 @@ class KazooStore:
         `_FIRST_WAIT_SHARE`."""
         handler = self._client._connection
         original, original_invoke = handler._connect, handler._invoke
-        unanswered = 0
 
         def invoke(timeout: float, *args: Any, **more: Any) -> Any:  # thread; requests of the handshake
-            wait = self._timeout_seconds * _FIRST_WAIT_SHARE * 2 ** min(unanswered, _MAX_DOUBLINGS)
+            wait = self._handler.grown(self._timeout_seconds * _FIRST_WAIT_SHARE)
             return original_invoke(min(timeout, wait), *args, **more)
 
         def connect_and_remember(*args: Any) -> Any:  # thread
-            nonlocal unanswered
             try:
                 result = original(*args)
             except KazooTimeoutError:
-                unanswered += 1
+                self._handler.unanswered()
                 raise
             except zk.KazooException as error:
                 self._handler.session_refused()
                 if self._is_over():
                     raise zk.SessionExpiredError("it is refused for longer than it can last") from error
                 raise
-            unanswered = 0
+            self._handler.session_given()
             self._timeout_seconds = (
                 result[0] * 1.5 / 1000
             )  # its read timeout is two thirds of it, in milliseconds

@@ -20,13 +20,12 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from waltz_protocol.aio.connector import connect_problem
 from waltz_protocol.aio.tls import ClientTls
 
-_MAX_DOUBLINGS = 16
+_MAX_DOUBLINGS = 8
 
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Threads and sockets of one kazoo client. `tls` None: plaintext. `first_seconds`: for the first attempt
-    at a server, TCP and TLS together. It doubles with each attempt that got no answer, up to
-    `attempt_seconds`, until one succeeds: one that is slow gets its time, also beside one that refuses."""
+    at a server, TCP and TLS together, up to `attempt_seconds` when it has grown (`grown`)."""
 
     def __init__(self, tls: ClientTls | None, attempt_seconds: float, first_seconds: float) -> None:
         super().__init__()
@@ -38,6 +37,19 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """Why the last connection could not be made; None when it could."""
         self._abandoned = False
         self._connection: socket.socket | None = None
+
+    def grown(self, first_seconds: float) -> float:
+        """How long to wait for an answer: twice as long after each one that did not come, until there is a
+        session. A server that is slow gets its time, also beside one that refuses or ends each connection."""
+        return first_seconds * 2.0 ** min(self._unanswered, _MAX_DOUBLINGS)
+
+    def unanswered(self) -> None:
+        """An answer did not come in time."""
+        self._unanswered += 1
+
+    def session_given(self) -> None:
+        """There is a session: later attempts begin with a short wait again."""
+        self._unanswered = 0
 
     def abandon(self) -> None:
         """Nobody waits for this client any longer: its connection is cut, and it gets no other one."""
@@ -53,8 +65,7 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
     ) -> socket.socket:
         """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
-        grown = self._first_seconds * 2 ** min(self._unanswered, _MAX_DOUBLINGS)
-        limit = min(grown, self._attempt_seconds, timeout or self._attempt_seconds)
+        limit = min(self.grown(self._first_seconds), self._attempt_seconds, timeout or self._attempt_seconds)
         deadline = time.monotonic() + limit
         try:
             connection = socket.create_connection(address, limit)
@@ -74,10 +85,9 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 raise
         except OSError as error:
             if isinstance(error, TimeoutError):
-                self._unanswered += 1
+                self.unanswered()
             self.problem = connect_problem(error, round(limit, 1) or limit)
             raise
-        self._unanswered = 0
         self.problem = None
         return connection
 

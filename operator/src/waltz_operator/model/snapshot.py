@@ -192,7 +192,8 @@ class PodView:
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
     our container. `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
-    together. `created`: UNIX time, 0 when it is not known."""
+    together. `created`: UNIX time, 0 when it is not known. `over`: evicted, or ended with its machine, and not
+    collected yet: another takes its place."""
 
     uid: str
     component: str
@@ -208,6 +209,7 @@ class PodView:
     login: Level = Level.NONE
     journal_lost: bool = False
     created: float = 0.0
+    over: bool = False
 
     @property
     def problem(self) -> str:

@@ -307,7 +307,7 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
 def _servers_roll(kube: KubeView, now: float) -> bool:
     """Whether servers are being replaced, and get on with it: one that can't start may wait for a change of
     ZooKeeper itself, and one of a machine that is gone ends never."""
-    pods = [pod for pod in kube.pods.values() if pod.component == "server"]
+    pods = [pod for pod in kube.pods.values() if pod.component == "server" and not pod.over]
     if any(pod.deleting and pod.ready for pod in pods):
         return True
     rolls = kube.deployment is not None and not kube.deployment.calm
@@ -318,7 +318,7 @@ def _starts(pod: PodView, now: float) -> bool:
     """Whether a pod that is not ready may be so soon. Once it is, an old one is stopped, and ZooKeeper has to
     be there; that a ready one is missing is the rule in a roll."""
     since = pod.created if pod.running_since is None else pod.running_since
-    return not pod.stuck and now - since < START_SECONDS
+    return not pod.stuck and abs(now - since) < START_SECONDS  # of another clock, perhaps
 
 
 def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: bool) -> Denied | None:

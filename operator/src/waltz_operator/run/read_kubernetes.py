@@ -164,6 +164,7 @@ def pod(obj: Object) -> PodView:
         level_of(_annotations(obj)),
         component == "storage" and bool(stuck) and _last_code(containers, ours) == ExitCode.JOURNAL,
         seconds(_part(obj, "metadata").get("creationTimestamp")),
+        _part(obj, "status").get("phase") in ("Failed", "Succeeded"),
     )
 
 

@@ -21,6 +21,7 @@ from waltz_operator.model.versions import VersionPlan, parsed, refusal, version_
 from waltz_operator.model.windows import closed, is_open
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.cluster import decide, plan
+from waltz_operator.plan.objects import _servers_wait
 from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
@@ -293,6 +294,15 @@ def test_restarts_wait_for_the_window_and_the_condition_names_it() -> None:
 def test_a_pod_that_cannot_run_waits_for_no_window() -> None:
     stuck = {2: pod("t0", ready=False, stuck="ImagePullBackOff")}
     assert deleted(decide(outside(kube(stuck)), rendered())) == ["s2-0"]
+
+
+def test_an_evicted_server_opens_no_window_and_one_that_cannot_run_waits_for_none() -> None:
+    """The evicted one stays listed until Kubernetes collects it; another has taken its place."""
+    cannot_run = PodView("uid", "server", "t0", ready=False, stuck="CrashLoopBackOff")
+    for server, waits in ((replace(cannot_run, stuck="Evicted", over=True), True), (cannot_run, False)):
+        view = kube()
+        view = replace(view, pods={**view.pods, "server": server})
+        assert _servers_wait(outside(view), view) is waits
 
 
 def test_outside_the_window_servers_keep_their_template_and_are_scaled() -> None:

@@ -150,6 +150,7 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     manager = opened(disk)
     append(manager.get(0), 0, 4)
     manager.commit()
+    manager.assign(1)
     disk.fail_sync_once = "journal-"
     partition = manager.get(0)
     shown = partition.public
@@ -159,13 +160,15 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     assert partition.public == shown, "nothing new is shown before its commit"
     error = refusal(manager.commit)
     assert isinstance(error, PartitionFailedError)
-    manager.hide(0)
+    for partition_id in (0, 1):
+        manager.hide(partition_id)
     assert partition.public == shown == (partition.max_txid, partition.durable_fence, partition.info)
-    assert set(manager.problems()) == {0, 2}, "all of them depend on the journal"
+    assert set(manager.problems()) == {0, 1, 2}, "all of them depend on the journal"
     assert_holds(manager.get(0), 4)
     assert isinstance(refusal(lambda: append(manager.get(0), 4, 1)), PartitionFailedError)
     assert isinstance(refusal(lambda: append(manager.get(2), 0, 1)), PartitionFailedError)
     manager.commit()  # nothing was taken, so nothing is tried again
+    assert set(manager.public()) == {0, 2}, "nor is the assignment shown that was not durable"
     manager.close()
     disk.restart(CrashMode.SOME, random.Random(1))
     manager = open_manager(disk, journal=JOURNAL)

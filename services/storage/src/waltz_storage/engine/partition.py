@@ -150,17 +150,16 @@ class Partition:
         return Shown(self.max_txid, self.durable_fence, self._info)
 
     def publish(self) -> None:
-        """All of it is durable: a commit of the journal has ended, and no job runs."""
-        if self._write_later is not None:
+        """All of it is durable: a commit of the journal has ended, and no job runs. Not what was hidden."""
+        if self._write_later is not None and self._fence_limit is None:
             self._public = self._shown()
 
     def hide(self) -> None:
         """After a commit of the journal that failed: nothing that is not public is known to be durable."""
-        shown = self._public
-        if shown is not None:
-            self.max_txid = min(self.max_txid, shown.max_txid)
-            self._fence_limit = shown.fence
-            self._info = shown.info
+        shown = self.public or Shown(-1, -1, self._info)
+        self.max_txid = min(self.max_txid, shown.max_txid)
+        self._fence_limit = shown.fence
+        self._info = shown.info
 
     def raise_fence(self, session_id: int) -> None:
         """Make the fence durable. `PartitionFailedError` when its sync failed."""
