@@ -184,6 +184,14 @@ OPERATOR_PASS_BUGS = (
         "An old server is stopped while nobody can take its partitions over, and its session has to run out.",
     ),
     _plan(
+        "roll_that_stalls_holds_zookeeper_up",
+        "operator",
+        "safety_gates.py",
+        "not kube.deployment.calm and not kube.deployment.stalls",
+        "not kube.deployment.calm",
+        "A server that a quota refuses waits for room that the restart of ZooKeeper would make, and it for the server.",
+    ),
+    _plan(
         "evicted_server_counts_as_one_that_cannot_start",
         "operator",
         "safety_gates.py",

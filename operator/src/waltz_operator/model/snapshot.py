@@ -173,7 +173,8 @@ class StatefulSetView:
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
     """The servers' Deployment. `calm`: its roll-out is complete (all replicas updated and available, none
-    surplus)."""
+    surplus). `stalls`: it is paused, its pods are refused (a quota), or its time is over: it may wait for
+    something else."""
 
     uid: str
     template_hash: str
@@ -182,6 +183,7 @@ class DeploymentView:
     calm: bool
     deleting: bool = False
     login: Level = Level.NONE
+    stalls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,8 @@ class PodView:
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
     our container. `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
-    together. `created`: UNIX time, 0 when it is not known. `over`: evicted, or ended with its machine, and not
-    collected yet: another takes its place."""
+    together. `created`: UNIX time, 0 when it is not known. `over`: evicted, or ended with its machine, and
+    not collected yet: another takes its place."""
 
     uid: str
     component: str

@@ -132,7 +132,13 @@ def deployment(obj: Object) -> DeploymentView:
     }
     calm = _settled(obj) and all(count == wanted for count in counts.values())
     login = level_of(_annotations(_part(obj, "spec", "template")))
-    return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj), login)
+    conditions = _conditions(obj)
+    stalls = (
+        spec.get("paused") is True
+        or _part(conditions, "ReplicaFailure").get("status") == "True"
+        or _part(conditions, "Progressing").get("status") == "False"
+    )
+    return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj), login, stalls)
 
 
 def _conditions(obj: Object) -> dict[str, Object]:

@@ -27,6 +27,7 @@ from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
+from waltz_operator.run import read_kubernetes
 
 SET = "c-zookeeper"
 OLD, NEW = "t1", "t2"
@@ -124,6 +125,31 @@ def test_a_server_that_starts_is_waited_for(created: float, running_since: float
     assert restarted(while_servers(False, runs, starts, evicted)) == [], "another takes its place"
     by_another_clock = replace(starts, created=NOW + 3600, running_since=None)
     assert restarted(while_servers(False, runs, by_another_clock)) == [f"{SET}-2"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "stalls"),
+    [
+        ({}, {"ReplicaFailure": "True", "Progressing": "True"}, True),
+        ({}, {"Progressing": "False"}, True),
+        ({"paused": True}, {}, True),
+        ({}, {"Progressing": "True"}, False),
+    ],
+)
+def test_a_roll_that_does_not_get_on_is_not_waited_for(
+    spec: dict[str, object], conditions: dict[str, str], stalls: bool
+) -> None:
+    """A quota that refuses the new server may have room again when ZooKeeper has been made smaller."""
+    listed = [{"type": name, "status": status} for name, status in conditions.items()]
+    told = read_kubernetes.deployment(
+        {"metadata": {"uid": "d"}, "spec": spec, "status": {"conditions": listed}}
+    )
+    assert told.stalls is stalls
+    runs = PodView("uid", "server", NEW, True)
+    found = while_servers(False, runs, runs)
+    assert isinstance(found.kube, KubeView)
+    found = replace(found, kube=replace(found.kube, deployment=replace(told, calm=False)))
+    assert restarted(found) == ([f"{SET}-2"] if stalls else [])
 
 
 def test_servers_that_do_not_get_ready_or_are_gone_with_their_machine_are_not_waited_for() -> None:
