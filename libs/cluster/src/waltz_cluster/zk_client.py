@@ -54,10 +54,6 @@ _FIRST_WAIT_SHARE = 1 / 12
 """Of a session: so long the answer to the first request for it is waited for, and twice as long each time
 that none came. A server may accept a connection and swallow what it is sent (one that is starting, a frozen
 process), and one name may lead to all servers; and one that is slow gets its time."""
-_MAX_FIRST_CONNECT_SECONDS = 1.0
-"""The first attempt to connect gets the same share, and no more than this of a long session. A pod that is
-made anew has another address, and packets to the old one are lost without a word: a server that waited a
-whole session for it had to give up its partitions, although ZooKeeper served again."""
 _PERMISSIONS = {
     "r": Permissions.READ,
     "w": Permissions.WRITE,
@@ -109,9 +105,8 @@ async def connect(settings: ZooKeeperSettings, *, gives_up: bool = False) -> "Ka
         raise ConfigError(f"{settings.source}: {error}") from None
     servers = settings.zookeeper_connect_string.partition("/")[0].count(",") + 1
     session_seconds = settings.zookeeper_session_timeout_ms / 1000
-    first = min(session_seconds * _FIRST_WAIT_SHARE, _MAX_FIRST_CONNECT_SECONDS)
     # ZooKeeper's own client takes the session timeout divided by the number of servers for each attempt
-    handler = ConnectionHandler(tls, session_seconds / servers, first)
+    handler = ConnectionHandler(tls, session_seconds / servers, session_seconds * _FIRST_WAIT_SHARE)
     try:
         client = KazooClient(
             handler=handler,

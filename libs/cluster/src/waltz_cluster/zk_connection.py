@@ -21,11 +21,15 @@ from waltz_protocol.aio.connector import connect_problem
 from waltz_protocol.aio.tls import ClientTls
 
 _MAX_DOUBLINGS = 8
+_TCP_SECONDS = 1.5
+"""For the kernel of a server to answer, however slow its process is: a lost packet is sent again after a
+second. A pod that is made anew has another address, and packets to the old one are lost without a word: a
+server that waited a whole session for it had to give up its partitions, although ZooKeeper served again."""
 
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Threads and sockets of one kazoo client. `tls` None: plaintext. `first_seconds`: for the first attempt
-    at a server, TCP and TLS together, up to `attempt_seconds` when it has grown (`grown`)."""
+    """Threads and sockets of one kazoo client. `tls` None: plaintext. `attempt_seconds`: for one server, TCP
+    and TLS together. `first_seconds`: for the first TLS handshake; it grows (`grown`)."""
 
     def __init__(self, tls: ClientTls | None, attempt_seconds: float, first_seconds: float) -> None:
         super().__init__()
@@ -65,8 +69,9 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
     ) -> socket.socket:
         """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
-        limit = min(self.grown(self._first_seconds), self._attempt_seconds, timeout or self._attempt_seconds)
-        deadline = time.monotonic() + limit
+        most = min(self._attempt_seconds, timeout or self._attempt_seconds)
+        deadline = time.monotonic() + most
+        limit = min(_TCP_SECONDS, most)
         try:
             connection = socket.create_connection(address, limit)
             try:
@@ -74,22 +79,26 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 self._connection = connection
                 if self._tls is not None:
-                    connection.settimeout(max(deadline - time.monotonic(), 0.001))
-                    connection = self._connection = self._tls.wrap_socket(
-                        connection, server_hostname=hostname
-                    )
+                    limit = min(self.grown(self._first_seconds), max(deadline - time.monotonic(), 0.001))
+                    connection.settimeout(limit)
+                    connection = self._connection = self._encrypted(self._tls, connection, hostname)
                 if self._abandoned:
                     raise ConnectionAbortedError("nobody waits for it any longer")
             except BaseException:
                 connection.close()
                 raise
         except OSError as error:
-            if isinstance(error, TimeoutError):
-                self.unanswered()
             self.problem = connect_problem(error, round(limit, 1) or limit)
             raise
         self.problem = None
         return connection
+
+    def _encrypted(self, tls: ClientTls, connection: socket.socket, hostname: str | None) -> socket.socket:
+        try:
+            return tls.wrap_socket(connection, server_hostname=hostname)
+        except TimeoutError:
+            self.unanswered()
+            raise
 
     def session_refused(self) -> None:
         """No session was given on a connection. Of one that was made it is all that is known."""

@@ -206,6 +206,7 @@ def begin(wanted: int, *, luck: int, template: int = 0, number: int = 1) -> Worl
     return World(wanted, template, number, number, pods, luck)
 
 
+@pytest.mark.timeout(600)
 def test_majorities_of_all_numbers_in_force_meet() -> None:
     states = explore(begin(3, luck=4)) + explore(begin(5, luck=3)) + explore(begin(5, luck=3, template=1))
     print(f"\nstates of the growing ensemble: {states:,}")
