@@ -21,18 +21,24 @@ def lines_of(name: str, pattern: str) -> list[str]:
     return found
 
 
-def here(command: str, directory: Path, seconds: float = 2 * SECONDS) -> subprocess.CompletedProcess[str]:
-    """A line of a document, in a directory that may be written to, with the modules of the repository in
-    reach."""
-    python = ROOT / ".venv" / "bin" / "python"
-    line = re.sub(r"^(?:\.venv/bin/)?python\b", str(python), command)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def shell(
+    command: str, directory: Path, seconds: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`environment`: what is added to that of the tests."""
     return subprocess.run(
-        ["bash", "-c", line],
+        ["bash", "-c", command],
         cwd=directory,
-        env=environment,
+        env={**os.environ, **environment},
         check=False,
         capture_output=True,
         text=True,
         timeout=seconds,
     )
+
+
+def here(command: str, directory: Path, seconds: float = 2 * SECONDS) -> subprocess.CompletedProcess[str]:
+    """A line of a document, in a directory that may be written to, with the modules of the repository in
+    reach."""
+    python = ROOT / ".venv" / "bin" / "python"
+    line = re.sub(r"^(?:\.venv/bin/)?python\b", str(python), command)
+    return shell(line, directory, seconds, PYTHONPATH=str(ROOT))

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.integration.cli.blocks import blocks
-from tests.integration.cli.lines import here, lines_of
+from tests.integration.cli.lines import here, lines_of, shell
 from tests.integration.cli.live import SECONDS, Live
 from tests.repo.files import ROOT
 from waltz_testkit.ports import free_ports
@@ -33,21 +33,8 @@ def _commands(name: str) -> list[str]:
 
 def _shell(command: str, live: Live) -> subprocess.CompletedProcess[str]:
     """As a person runs it at the top of the repository."""
-    environment = {
-        **os.environ,
-        "CONF": live.config,
-        "WALTZ_CONFIG": live.config,
-        "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
-    }
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=ROOT,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    return shell(command, ROOT, SECONDS, CONF=live.config, WALTZ_CONFIG=live.config, PATH=path)
 
 
 def test_commands_of_the_readme(live: Live) -> None:

@@ -51,9 +51,9 @@ CLOSE_SECONDS = 2.0
 GIVE_UP_SESSIONS = 2.0
 """Timeouts of the session without an answer, before who gives up does so."""
 _FIRST_WAIT_SHARE = 1 / 12
-"""Of a session: so long the answer to the first request for it is waited for, and twice as long each time
-that none came. A server may accept a connection and swallow what it is sent (one that is starting, a frozen
-process), and one name may lead to all servers; and one that is slow gets its time."""
+"""Of a session: so long TLS, and the answer to the first request for it, are waited for, and twice as long
+each time that none came. A server may accept a connection and swallow what it is sent (one that is starting,
+a frozen process), and one name may lead to all servers; and one that is slow gets its time."""
 _PERMISSIONS = {
     "r": Permissions.READ,
     "w": Permissions.WRITE,
