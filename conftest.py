@@ -17,6 +17,10 @@ settings.load_profile("waltz")
 # it has been said that there is none, Python 3.11 makes one for who asks first, and nobody closes it.
 asyncio.set_event_loop(None)
 
+# A shell ignores Ctrl-C for what it starts in the background (`make test &`), and processes that a test
+# starts and interrupts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _AGAIN_SECONDS = 5.0
 

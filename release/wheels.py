@@ -37,7 +37,8 @@ def _both(folder: Path, directory: Path) -> tuple[Path, Path]:
         sdist = directory / build_sdist(str(directory))
     with tempfile.TemporaryDirectory(prefix="waltz-sdist-") as place:
         with tarfile.open(sdist) as archive:
-            archive.extractall(place, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+            archive.extractall(place)
         (unpacked,) = Path(place).iterdir()
         return sdist, from_tree(unpacked, directory)
 
