@@ -64,6 +64,23 @@ OPERATOR_PASS_BUGS = (
         "        if not in_order or not left or",
         "A quota that refuses the volumes of 63 nodes has 63 plans made in each pass.",
     ),
+    # ---- admission
+    _plan(
+        "what_a_webhook_changes_is_written_in_every_pass",
+        "operator",
+        "diff.py",
+        "    return overrides(wanted.body, live.body) == known.fields",
+        "    return overrides(wanted.body, live.body) == () != known.fields",
+        "A policy that rewrites images keeps migrations and the rotation of authorities from ever beginning.",
+    ),
+    _run(
+        "an_object_without_our_label_is_not_found",
+        "operator",
+        "overridden.py",
+        "            found.append(body)\n",
+        "            continue\n",
+        "A policy that changes the label of Services has them written in every pass.",
+    ),
     # ---- clocks that were ahead
     _plan(
         "a_copy_from_the_future_counts",

@@ -40,6 +40,8 @@ from waltz_operator.model.snapshot import (
     KubeView,
     NodeReplica,
     NodeView,
+    ObjectKey,
+    Override,
     SecretView,
     ServerView,
     Snapshot,
@@ -74,7 +76,8 @@ class Facts:
     `leaving`: nodes that the specification no longer has and that are still somewhere. `unreadable`: what
     may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the
     specification, which another version of the operator knows. `version`: which release is run.
-    `restarts_wait`: why no pod that runs is restarted now (the window is closed); empty when it may be."""
+    `restarts_wait`: why no pod that runs is restarted now (the window is closed); empty when it may be.
+    `overridden`: as in `Snapshot`."""
 
     desired: Desired
     memory: Memory
@@ -94,6 +97,7 @@ class Facts:
     credentials: str = ""
     closure: Closure | None = None
     data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
+    overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)
 
     @property
     def login(self) -> LoginState:
@@ -278,6 +282,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         credentials=snapshot.credentials,
         closure=snapshot.closure,
         data_secrets=snapshot.data_secrets,
+        overridden=snapshot.overridden,
     )
 
 

@@ -316,6 +316,17 @@ class Rejection(NamedTuple):
     for_good: bool = True
 
 
+class Override(NamedTuple):
+    """An object that was written and is stored with other values: an admission webhook changed it, or the API
+    server dropped a field. `digest`: its applied-hash. `fields`: each path that is not as it was written,
+    with the digest of what is there instead. `at`: when it was written, seconds (UNIX time)."""
+
+    uid: str
+    digest: str
+    fields: tuple[tuple[str, str], ...]
+    at: float
+
+
 class Failure(NamedTuple):
     """What ended a pass early. `for_good`: trying again cannot help."""
 
@@ -336,7 +347,8 @@ class Snapshot:
     a cluster that is being deleted, by name, the Secrets that stay where its volumes do. `problems`: what is
     wrong with the specification beyond what the API server checks (one line each); nothing but status is
     written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
-    progress (one line each). `rejected` and `failed`: what came of writes of this very pass; then it is
+    progress (one line each). `overridden`: objects that were written and are stored with other values.
+    `rejected` and `failed`: what came of writes of this very pass; then it is
     planned anew with that known.
     """
 
@@ -361,5 +373,6 @@ class Snapshot:
     data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)
     rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)
     failed: Failure | None = None

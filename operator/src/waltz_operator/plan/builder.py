@@ -30,7 +30,8 @@ class Decision:
     `held`: the replica change under way is blocked. `invalid`: the resource or what it points at is wrong
     (type, text), nothing is written but the status. `step`: the step of the operation under way, for a
     person. `rejected`: writes that the API server does not take, a line each, with their reason;
-    `unable`: parts of the specification that cannot be done (a line each). `failed`: what ended the pass
+    `unable`: parts of the specification that cannot be done (a line each). `overridden`: objects that are
+    stored with other values than were written (a line each). `failed`: what ended the pass
     early, when this only reports it. `restarts`: what has to be restarted still, in the order in which it
     will be.
     """
@@ -48,6 +49,7 @@ class Decision:
     teardown_complete: bool = False
     rejected: tuple[Reason, str] | None = None
     unable: list[str] = field(default_factory=list)
+    overridden: list[str] = field(default_factory=list)
     failed: tuple[Reason, str] | None = None
     restarts: Sequence[Outstanding] = ()
 

@@ -2,19 +2,21 @@
 
 Each object that is applied carries the digest of all that we say about it. It is written again when that
 digest is another one, or when the live object no longer holds what we said (somebody changed a field of
-ours). Nothing is written when neither is so.
+ours). Nothing is written when neither is so, or when the live object is what the last write has become: an
+admission webhook changed a field in it, or the API server dropped one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 from typing import Final
 
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView
+from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, Override
+from waltz_operator.resources.common import digest
 
 KEPT_KINDS = frozenset({"StatefulSet", "Deployment", "PersistentVolumeClaim", "Secret", "Job", "Pod"})
 """Never deleted because they are not rendered: each goes by a rule of its own, or not at all."""
@@ -31,12 +33,13 @@ _LARGEST: Final = Fraction(2**63 - 1)
 """A quantity above it is stored as this one."""
 
 
-def difference(wanted: Rendered, live: ObjectView | None) -> str:
-    """Why the object has to be applied; empty when it need not be."""
+def difference(wanted: Rendered, live: ObjectView | None, known: Override | None = None) -> str:
+    """Why the object has to be applied; empty when it need not be. `known`: what the last write of it has
+    become."""
     if live is None:
         return "it is not there"
-    if live.deleting:
-        return ""  # it has to go first
+    if live.deleting or is_overridden(wanted, live, known):
+        return ""  # it has to go first; the next write would become the same
     if live.applied_hash != wanted.digest:
         return "it differs from the specification"
     if live.body is not None:
@@ -44,6 +47,19 @@ def difference(wanted: Rendered, live: ObjectView | None) -> str:
         if path is not None:
             return f"{path} was changed by another writer"
     return ""
+
+
+def is_overridden(wanted: Rendered, live: ObjectView, known: Override | None) -> bool:
+    """Whether the live object is what the last write of this very object has become, in which not all of it
+    was stored."""
+    if known is None or (known.uid, known.digest) != (live.uid, wanted.digest) or live.body is None:
+        return False
+    return overrides(wanted.body, live.body) == known.fields
+
+
+def overrides(wanted: Mapping[str, object], live: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Each place where `live` does not hold what `wanted` says, with the digest of what is there instead."""
+    return tuple((path, digest(value)) for path, value in _losses(wanted, live, ""))
 
 
 def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey, ObjectView]]:
@@ -56,40 +72,47 @@ def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey,
     ]
 
 
-def lost(wanted: object, live: object, path: str = "") -> str | None:
+def lost(wanted: object, live: object) -> str | None:
     """The first place where `live` does not hold what `wanted` says; None when it holds all of it. What
     only `live` has, and what the server does not store (empty values, null), is no difference."""
+    return next((path for path, _ in _losses(wanted, live, "")), None)
+
+
+def _losses(wanted: object, live: object, path: str) -> Iterator[tuple[str, object]]:
+    """Each such place, with what is there."""
     if wanted is None or wanted in ({}, [], ""):
-        return None
+        return
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
-            return path or "it"
-        if "stringData" in wanted:  # stored under data, encoded
-            wanted = {key: value for key, value in wanted.items() if key != "stringData"}
-        return _first(
-            lost(value, live.get(key), f"{path}.{key}" if path else str(key)) for key, value in wanted.items()
-        )
-    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+            yield path or "it", live
+            return
+        for key, value in wanted.items():
+            if key != "stringData":  # stored under data, encoded
+                yield from _losses(value, live.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         if not isinstance(live, Sequence) or isinstance(live, str):
-            return path
-        return _lost_list(wanted, live, path)
-    return None if _equal(wanted, live) else path
+            yield path, live
+        else:
+            yield from _losses_of_list(wanted, live, path)
+    elif not _equal(wanted, live):
+        yield path, live
 
 
-def _first(found: Iterable[str | None]) -> str | None:
-    return next((one for one in found if one is not None), None)
-
-
-def _lost_list(wanted: Sequence[object], live: Sequence[object], path: str) -> str | None:
+def _losses_of_list(
+    wanted: Sequence[object], live: Sequence[object], path: str
+) -> Iterator[tuple[str, object]]:
     key = _merge_key(wanted)
     if key is None:
         if len(wanted) != len(live):
-            return path
-        return _first(lost(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(wanted, live, strict=True)))
+            yield path, live
+            return
+        for i, (mine, theirs) in enumerate(zip(wanted, live, strict=True)):
+            yield from _losses(mine, theirs, f"{path}[{i}]")
+        return
     found = {one[key]: one for one in live if isinstance(one, Mapping) and key in one}
-    return _first(
-        lost(one, found.get(one[key]), f"{path}[{one[key]}]") for one in wanted if isinstance(one, Mapping)
-    )
+    for one in wanted:
+        if isinstance(one, Mapping):
+            yield from _losses(one, found.get(one[key]), f"{path}[{one[key]}]")
 
 
 def _merge_key(values: Sequence[object]) -> str | None:

@@ -19,12 +19,16 @@ from waltz_operator.model.rendered import Rendered, keeping_template
 from waltz_operator.model.snapshot import (
     KubeView,
     ObjectKey,
+    Override,
     TreeView,
 )
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.console import switch_off
-from waltz_operator.plan.diff import difference, surplus
+from waltz_operator.plan.diff import difference, is_overridden, surplus
 from waltz_operator.plan.placement import copies_in, group_names
+
+MAX_FIELDS = 3
+"""So many fields of an object are named."""
 
 
 def apply_objects(
@@ -46,7 +50,10 @@ def apply_objects(
         live = kube.objects.get(one.key)
         if _is_servers(facts, one) and live is not None and _servers_wait(facts, kube):
             one = keeping_template(one, live.body or {})
-        why = difference(one, live)
+        known = facts.overridden.get(one.key)
+        why = difference(one, live, known)
+        if known is not None and live is not None and is_overridden(one, live, known):
+            decision.overridden.append(_overridden(one, known))
         if not why or one.key in held or _cannot_grow(kube, one, decision):
             continue
         if one.key in needs_tree:
@@ -64,6 +71,15 @@ def apply_objects(
     switch_off(facts, kube, decision)
 
 
+def _overridden(one: Rendered, known: Override) -> str:
+    """Which fields, for a person."""
+    more = len(known.fields) - MAX_FIELDS
+    paths = ", ".join(
+        [path for path, _ in known.fields[:MAX_FIELDS]] + ([f"{more} more"] if more > 0 else [])
+    )
+    return f"{one.key.kind} {one.key.name}: {paths}"
+
+
 def stop_servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered], decision: Decision) -> None:
     """Where the tree is lost nothing is changed, but that servers go when none is wanted: who brings the tree
     back needs them stopped."""
@@ -74,7 +90,7 @@ def stop_servers(facts: Facts, kube: KubeView, objects: Sequence[Rendered], deci
         live = kube.objects.get(one.key)
         if not _is_servers(facts, one) or live is None or (one.body.get("spec") or {}).get("replicas") != 0:
             continue
-        why = difference(one, live)
+        why = difference(one, live, facts.overridden.get(one.key))
         if why:
             decision.actions.append(ApplyObject(one.key, one.body, why, live.uid))
             decision.soon()

@@ -10,7 +10,7 @@ before nodes and servers, so that what they say is newer than what it says (the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from waltz_admin.errors import AdminError
@@ -21,14 +21,13 @@ from waltz_cluster.errors import ClusterError
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGED_BY
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.api.parse import stored_cluster, stored_migration
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.validate import validate
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, Object
-from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
+from waltz_operator.kube.errors import KubeError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_operator.model.ownership import belongs, of_an_earlier_one
 from waltz_operator.model.snapshot import (
@@ -51,7 +50,8 @@ from waltz_operator.run.data_secrets import data_secrets
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads, WatchedTree
 from waltz_operator.run.observe_processes import Limits, Processes
-from waltz_operator.run.read_kubernetes import is_ours, kube_view
+from waltz_operator.run.overridden import Overridden, recent
+from waltz_operator.run.read_objects import read_objects
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_access import guarded, read_mark
@@ -61,18 +61,6 @@ from waltz_protocol.aio.tls import TlsSettings
 
 SECRETS_SECONDS = 60.0
 """So long the Secrets of others are taken as they were read, of a cluster at rest."""
-
-_KINDS: tuple[Kind, ...] = (
-    kinds.CONFIG_MAP,
-    kinds.DEPLOYMENT,
-    kinds.JOB,
-    kinds.NETWORK_POLICY,
-    kinds.POD,
-    kinds.POD_DISRUPTION_BUDGET,
-    kinds.PVC,
-    kinds.SERVICE,
-    kinds.STATEFUL_SET,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +79,8 @@ class Observation:
     """Migrations of the cluster that cannot be read."""
     look: KubernetesLook | None = None
     """What it was made from, as far as the API server answered."""
+    overridden: Overridden = field(default_factory=dict)
+    """Filled by `apply`, and kept from one look to the next."""
 
 
 def one_line(error: BaseException) -> str:
@@ -171,6 +161,7 @@ class Observer:
         self._fresh = FreshReads()
         self._kept: dict[tuple[str, str], tuple[KubernetesLook, KeptReads]] = {}
         self._watched: dict[tuple[str, str], WatchedTree] = {}
+        self._overridden: dict[tuple[str, str], Overridden] = {}
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
@@ -187,7 +178,7 @@ class Observer:
         body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
-            self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access, self._fresh)
+            self._objects(cluster), self._migrations(cluster), self._tree(cluster, access, self._fresh)
         )
         look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
         return await self._with_processes(look, tree, closure, self._fresh)
@@ -263,13 +254,15 @@ class Observer:
             self._processes.servers(asked, access, reads, loads=cluster.spec.servers.rebalance is not None),
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
+        now, overridden = self._wall_clock(), self._overridden_of(cluster)
         snapshot = Snapshot(
             cluster=cluster,
             kube=migrations if isinstance(migrations, Unknown) else kube,
             tree=tree,
             nodes=nodes,
             servers=loads,
-            now=self._wall_clock(),
+            now=now,
+            overridden=recent(overridden, now),
             migrations=() if isinstance(migrations, Unknown) else migrations,
             tls_digests={role: found for role, found in digests.items() if found is not None},
             auth_hash=access.auth_hash,
@@ -289,7 +282,12 @@ class Observer:
                 for one in unreadable
             ),
         )
-        return Observation(snapshot, access, look.body, unreadable=unreadable, look=look)
+        return Observation(
+            snapshot, access, look.body, unreadable=unreadable, look=look, overridden=overridden
+        )
+
+    def _overridden_of(self, cluster: WaltzCluster) -> Overridden:
+        return self._overridden.setdefault((cluster.metadata.namespace, cluster.metadata.name), {})
 
     # ---- Secrets
 
@@ -365,6 +363,7 @@ class Observer:
         """The cluster has gone."""
         self._exports_failed.pop(key, None)
         self._watched.pop(key, None)
+        self._overridden.pop(key, None)
         self._drop_kept(key)
 
     async def close(self) -> None:
@@ -407,45 +406,12 @@ class Observer:
 
     # ---- Kubernetes
 
-    async def _kube_view(self, cluster: WaltzCluster) -> KubeView | Unknown:
-        instance = {LABEL_INSTANCE: cluster.metadata.name}
-        labels = {**instance, LABEL_MANAGED_BY: MANAGED_BY}
-        namespace = cluster.metadata.namespace
-
-        absent: set[str] = set()
-
-        async def listed(kind: Kind) -> tuple[str, list[Object]]:
-            try:
-                if kind is kinds.PVC:
-                    claims = await self._kube.list(kind, namespace, instance)
-                    return kind.kind, [one for one in claims if is_ours(one)]
-                return kind.kind, await self._kube.list(kind, namespace, labels)
-            except (KubeNotFoundError, KubeForbiddenError):
-                if kind not in kinds.OPTIONAL:
-                    raise
-                absent.add(kind.kind)
-                return kind.kind, []
-
+    async def _objects(self, cluster: WaltzCluster) -> KubeView | Unknown:
+        known = self._overridden_of(cluster)
         try:
-            lists = dict(await asyncio.gather(*(listed(kind) for kind in (*_KINDS, *kinds.OPTIONAL))))
-            expandable = await self._expandable(lists["PersistentVolumeClaim"])
+            return await read_objects(self._kube, cluster, known, classes=self._storage_classes)
         except KubeError as error:
             return Unknown(f"the objects of the cluster cannot be read: {one_line(error)}")
-        return kube_view(lists, expandable, topology.server_name(cluster), absent)
-
-    async def _expandable(self, claims: Sequence[Object]) -> dict[str, bool]:
-        """Storage class → whether volumes can grow; without a class that could not be read."""
-        if not self._storage_classes:
-            return {}
-        classes = {str((claim.get("spec") or {}).get("storageClassName") or "") for claim in claims} - {""}
-        found = {}
-        for name in sorted(classes):
-            try:
-                body = await self._kube.get(kinds.STORAGE_CLASS, None, name)
-            except (KubeNotFoundError, KubeForbiddenError):
-                continue
-            found[name] = bool(body.get("allowVolumeExpansion"))
-        return found
 
     async def _migrations(
         self, cluster: WaltzCluster

@@ -41,6 +41,7 @@ from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_status
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.observe import Observation
+from waltz_operator.run.overridden import remember
 
 MAX_DROPPED = 4096
 """So many objects are remembered whose last status changed nothing."""
@@ -140,7 +141,8 @@ class KubernetesWriter:
         if version is None:
             uid = action.uid or await self._uid_of_ours(action.key, observation)
             metadata |= {"uid": uid} if uid else {}
-        await self._kube.apply(body | {"metadata": metadata})
+        stored = await self._kube.apply(body | {"metadata": metadata})
+        remember(observation.overridden, action, stored, observation.snapshot.now)
 
     async def _create(self, key: ObjectKey, body: dict[str, Any], observation: Observation) -> None:
         try:

@@ -26,6 +26,10 @@ LOST = frozenset({Reason.TREE_LOST, Reason.TREE_BROKEN, Reason.CREDENTIALS_LOST}
 """Reasons for which nothing is done that are a fault of ZooKeeper's data, not of the specification."""
 
 
+OVERRIDDEN = (
+    "an admission webhook, or the API server itself, stores other values than the operator has written (write them into "
+    "the specification, or exempt these objects from the webhook): "
+)
 MAX_FIELDS = 10
 """So many unknown fields are named."""
 
@@ -121,6 +125,8 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
     for reason, text in zip((Reason.EXPORT_OVERDUE, Reason.CERTIFICATE_NOT_IN_USE), late, strict=True):
         if text:
             return "True", reason, text
+    if decision.overridden:
+        return "True", Reason.REFUSED_CHANGE, OVERRIDDEN + first_texts(decision.overridden)
     return "False", Reason.AS_WANTED, ""
 
 
