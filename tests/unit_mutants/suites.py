@@ -442,6 +442,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/tls/test_wrong_specification.py",
     ),
     "waltz_operator/run/renewals.py": (f"{_OPERATOR}/tls/test_wrong_specification.py",),
+    "waltz_operator/plan/status/stalled.py": (f"{_OPERATOR}/plan/test_refused_pods.py",),
     "waltz_operator/plan/status/cluster.py": (f"{_OPERATOR}/plan/test_node_names.py",),
     "waltz_operator/plan/zookeeper_export.py": (f"{_OPERATOR}/plan/test_zookeeper_export.py",),
     "waltz_operator/run/installations.py": (f"{_OPERATOR}/run/test_installations.py",),

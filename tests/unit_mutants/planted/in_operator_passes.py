@@ -81,6 +81,14 @@ OPERATOR_PASS_BUGS = (
         "            continue\n",
         "A policy that changes the label of Services has them written in every pass.",
     ),
+    _plan(
+        "a_pod_that_is_not_made_is_on_its_way",
+        "operator",
+        "status/stalled.py",
+        "    return since is not None and facts.now - since >= POD_SECONDS",
+        "    return since is not None and facts.now < since",
+        "A storage node whose pod an admission rule refuses stays away, and nobody is told why.",
+    ),
     # ---- clocks that were ahead
     _plan(
         "a_copy_from_the_future_counts",

@@ -174,7 +174,8 @@ class StatefulSetView:
 class DeploymentView:
     """The servers' Deployment. `calm`: its roll-out is complete (all replicas updated and available, none
     surplus). `stalls`: it is paused, its pods are refused (a quota), or its time is over: it may wait for
-    something else."""
+    something else. `refused`: what the API server answers when a pod is to be made, and since when, seconds
+    (UNIX time); empty when it makes them."""
 
     uid: str
     template_hash: str
@@ -184,6 +185,8 @@ class DeploymentView:
     deleting: bool = False
     login: Level = Level.NONE
     stalls: bool = False
+    refused: str = ""
+    refused_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,8 @@ class SecretView(NamedTuple):
     created: float = 0.0
 
 
+NO_POD = "it has no pod; a quota or an admission rule may be in the way"
+"""Why something waits whose pod its controller does not make."""
 NOT_STARTED = "its pod has not started"
 """Why a copy job waits whose pod does not report that it is stuck: its image may still be on the way."""
 
@@ -291,8 +296,9 @@ class KubeView:
 
     `objects` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
     the other maps are the same objects, and those made by Kubernetes, read for what the planners decide on.
-    By name. `absent`: kinds of others (monitors, certificates) whose definition is not installed, or that
-    the operator's role does not permit: none can be made.
+    By name. `missing`: pods that a StatefulSet wants and that are not there, and since when at least they
+    are not, seconds (UNIX time). `absent`: kinds of others (monitors, certificates) whose definition is not
+    installed, or that the operator's role does not permit: none can be made.
     """
 
     objects: Mapping[ObjectKey, ObjectView] = field(default_factory=dict)
@@ -302,6 +308,7 @@ class KubeView:
     pvcs: Mapping[str, PVCView] = field(default_factory=dict)
     jobs: Mapping[str, JobView] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    missing: Mapping[str, float] = field(default_factory=dict)
 
 
 # -------------------------------------------------------------------------------------------------- all of it

@@ -51,7 +51,7 @@ from waltz_operator.run.installations import Installations
 from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads, WatchedTree
 from waltz_operator.run.observe_processes import Limits, Processes
 from waltz_operator.run.overridden import Overridden, recent
-from waltz_operator.run.read_objects import read_objects
+from waltz_operator.run.read_objects import read_objects, with_missing
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_access import guarded, read_mark
@@ -162,6 +162,8 @@ class Observer:
         self._kept: dict[tuple[str, str], tuple[KubernetesLook, KeptReads]] = {}
         self._watched: dict[tuple[str, str], WatchedTree] = {}
         self._overridden: dict[tuple[str, str], Overridden] = {}
+        self._missing: dict[tuple[str, str], dict[str, float]] = {}
+        """Of each cluster, since when pods are missing, UNIX time."""
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
@@ -364,6 +366,7 @@ class Observer:
         self._exports_failed.pop(key, None)
         self._watched.pop(key, None)
         self._overridden.pop(key, None)
+        self._missing.pop(key, None)
         self._drop_kept(key)
 
     async def close(self) -> None:
@@ -408,8 +411,10 @@ class Observer:
 
     async def _objects(self, cluster: WaltzCluster) -> KubeView | Unknown:
         known = self._overridden_of(cluster)
+        missing = self._missing.setdefault((cluster.metadata.namespace, cluster.metadata.name), {})
         try:
-            return await read_objects(self._kube, cluster, known, classes=self._storage_classes)
+            found = await read_objects(self._kube, cluster, known, classes=self._storage_classes)
+            return with_missing(found, missing, self._wall_clock())
         except KubeError as error:
             return Unknown(f"the objects of the cluster cannot be read: {one_line(error)}")
 

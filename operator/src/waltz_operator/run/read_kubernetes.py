@@ -24,6 +24,7 @@ from waltz_operator.api.metadata import (
     ZOOKEEPER_MEMBERS,
 )
 from waltz_operator.model.snapshot import (
+    NO_POD,
     NOT_STARTED,
     DeploymentView,
     JobView,
@@ -133,12 +134,25 @@ def deployment(obj: Object) -> DeploymentView:
     calm = _settled(obj) and all(count == wanted for count in counts.values())
     login = level_of(_annotations(_part(obj, "spec", "template")))
     conditions = _conditions(obj)
+    failure = _part(conditions, "ReplicaFailure")
+    refused = str(failure.get("message") or failure.get("reason")) if failure.get("status") == "True" else ""
     stalls = (
         spec.get("paused") is True
-        or _part(conditions, "ReplicaFailure").get("status") == "True"
+        or bool(refused)
         or _part(conditions, "Progressing").get("status") == "False"
     )
-    return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj), login, stalls)
+    return DeploymentView(
+        _uid(obj),
+        _template_hash(obj),
+        wanted,
+        ready,
+        calm,
+        _deleting(obj),
+        login,
+        stalls,
+        refused,
+        seconds(failure.get("lastTransitionTime")) if refused else 0.0,
+    )
 
 
 def _conditions(obj: Object) -> dict[str, Object]:
@@ -332,7 +346,7 @@ def _why_waiting(pods: Iterable[Object], started_at: float) -> tuple[str, float]
             if container.get("name") == name and ("running" in state or "terminated" in state):
                 return "", 0.0
     if not there:
-        return "it has no pod; a quota or an admission rule may be in the way", since
+        return NO_POD, since
     stuck = next((why for one in there if (why := _what_cannot_run(one, _conditions(one), name)[0])), "")
     return stuck or NOT_STARTED, since
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
@@ -49,6 +50,23 @@ async def read_objects(
     lists = dict(await asyncio.gather(*(read(kind) for kind in (*_KINDS, *kinds.OPTIONAL))))
     expandable = await _expandable(kube, lists[kinds.PVC.kind]) if classes else {}
     return kube_view(lists, expandable, topology.server_name(cluster), absent)
+
+
+def with_missing(view: KubeView, since: dict[str, float], now: float) -> KubeView:
+    """The same with the pods that are missing. `since`: when each was first seen to be, kept from one look to
+    the next, seconds (UNIX time)."""
+    missing = {
+        pod
+        for name, one in view.statefulsets.items()
+        if one.settled and not one.deleting
+        for pod in (f"{name}-{number}" for number in range(one.replicas))
+        if pod not in view.pods
+    }
+    for pod in since.keys() - missing:
+        del since[pod]
+    for pod in missing:
+        since[pod] = min(now, since.get(pod, now))  # of a clock that was ahead
+    return replace(view, missing=dict(since))
 
 
 async def _of_kind(kube: Kube, cluster: WaltzCluster, kind: Kind, overridden: Overridden) -> list[Object]:

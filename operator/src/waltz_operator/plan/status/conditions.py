@@ -16,6 +16,7 @@ from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.safety_gates import kept_by_its_pod
 from waltz_operator.plan.status.partition_health import Health
 from waltz_operator.plan.status.progressing import progressing
+from waltz_operator.plan.status.stalled import refused_pod
 
 Fact = tuple[ConditionStatus, Reason, str]
 FAULTS = frozenset(
@@ -102,6 +103,9 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
     kept = _dying_volume(facts)
     if kept:
         return "True", Reason.VOLUME_BEING_DELETED, kept
+    not_made = refused_pod(facts)
+    if not_made is not None:
+        return "True", Reason.POD_STUCK, not_made
     if isinstance(facts.kube, KubeView):
         for name in (*servers(facts.desired, facts.kube), *(node.pod for node in facts.desired.nodes)):
             pod = facts.kube.pods.get(name)

@@ -10,7 +10,7 @@ from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import NOT_STARTED, KubeView, NodeReplica, NodeView, PodView
+from waltz_operator.model.snapshot import NO_POD, NOT_STARTED, KubeView, NodeReplica, NodeView, PodView
 
 FOR_A_PERSON = frozenset(
     {
@@ -24,6 +24,8 @@ FOR_A_PERSON = frozenset(
     }
 )
 """Reasons that no waiting takes away."""
+POD_SECONDS = 60.0
+"""A pod that its controller has not made after this is reported."""
 UNSCHEDULABLE = "Unschedulable"
 """A pod for which there is no place: every new one while its volume is being made, or a machine is being
 added."""
@@ -83,6 +85,8 @@ def starting(facts: Facts) -> str | None:
         if node.external:
             continue
         pod = _pod(facts, node)
+        if pod is None and _is_not_made(facts, facts.kube, node.pod):
+            continue
         if pod is None or pod.deleting:
             return f"{node.pod} is restarting" if pod is not None else f"{node.pod} is not there yet"
         if not pod.ready and not _is_stuck(pod) and not _has_problem(facts, node):
@@ -99,11 +103,34 @@ def _has_problem(facts: Facts, node: NodeIdentity) -> bool:
 def stuck_pod(facts: Facts) -> str | None:
     """The first pod of the cluster of which something can't run as it is, and why; None when there is
     none."""
+    not_made = refused_pod(facts)
+    if not_made is not None:
+        return not_made
     if isinstance(facts.kube, KubeView):
         for name, pod in sorted(facts.kube.pods.items()):
             if pod.component not in ("migration", "console") and _is_stuck(pod):
                 return f"{name}: {pod.problem}"
     return None
+
+
+def refused_pod(facts: Facts) -> str | None:
+    """The first pod that its controller does not make, and why as far as it is known; None when there is
+    none."""
+    if not isinstance(facts.kube, KubeView):
+        return None
+    for name in sorted(facts.kube.missing):
+        if _is_not_made(facts, facts.kube, name):
+            of = name.rpartition("-")[0]
+            return f"{name}: {NO_POD} (`kubectl describe statefulset {of}` has the answer of the API server)"
+    servers = facts.kube.deployment
+    if servers is not None and servers.refused and facts.now - servers.refused_since >= POD_SECONDS:
+        return f"a pod of the servers cannot be made: {servers.refused}"
+    return None
+
+
+def _is_not_made(facts: Facts, kube: KubeView, pod: str) -> bool:
+    since = kube.missing.get(pod)
+    return since is not None and facts.now - since >= POD_SECONDS
 
 
 def _is_stuck(pod: PodView) -> bool:
