@@ -398,6 +398,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_operator/plan/diff.py": (f"{_OPERATOR}/plan/test_diff.py",),
+    "waltz_operator/run/read_kubernetes.py": (f"{_OPERATOR}/plan/test_copy_jobs.py",),
     "waltz_operator/run/overridden.py": (f"{_OPERATOR}/run/test_overridden.py",),
     "waltz_operator/plan/replica_changes.py": (
         f"{_OPERATOR}/plan/test_beginning.py",

@@ -89,6 +89,14 @@ OPERATOR_PASS_BUGS = (
         "    return since is not None and facts.now < since",
         "A storage node whose pod an admission rule refuses stays away, and nobody is told why.",
     ),
+    _run(
+        "a_copy_job_waits_for_an_injected_proxy",
+        "operator",
+        "read_kubernetes.py",
+        "    return found if all(found) else []",
+        "    return found if all(found) and not found else []",
+        "A migration in a service mesh stays Running for good after its copy has ended.",
+    ),
     # ---- clocks that were ahead
     _plan(
         "a_copy_from_the_future_counts",

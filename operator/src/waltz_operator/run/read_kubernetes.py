@@ -299,20 +299,24 @@ def _bytes(quantity: object) -> int | None:
 
 def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
     """A copy Job; None for one that does not say what it copies. Its report is the termination message of its
-    pod."""
+    pod. It is over when our container is: Kubernetes would wait for a proxy that a webhook has put beside
+    it."""
     reported = _annotations(obj)
     partition = str(reported.get(COPY_PARTITION, ""))
     if not partition.isdecimal() or not reported.get(COPY_TARGET):
         return None
     status = _part(obj, "status")
     conditions = {str(c.get("type")): c for c in status.get("conditions") or () if c.get("status") == "True"}
-    state = "succeeded" if "Complete" in conditions else "failed" if "Failed" in conditions else "active"
+    over = [] if {"Complete", "Failed"} & conditions.keys() else _ends(pods)
+    well = "Complete" in conditions or any(one.get("exitCode") == 0 for one in over)
+    state = "succeeded" if well else "failed" if over or "Failed" in conditions else "active"
     ended: Object = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
     made = _part(obj, "metadata").get("creationTimestamp")
     started_at = _seconds(status.get("startTime") or made)
     report = _report(pods)
     waits, since = _why_waiting(pods, started_at) if state == "active" else ("", 0.0)
     message = str(report.get("error") or _part(conditions, "Failed").get("message") or "")
+    ended_at = max((_seconds(one.get("finishedAt")) for one in over), default=0.0)
     through = report.get("verifiedThrough")
     copied, size = report.get("copied"), report.get("copiedBytes")
     return JobView(
@@ -329,10 +333,21 @@ def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
         size if isinstance(size, int) and size >= 0 else None,
         message if state == "failed" else "",
         _deleting(obj),
-        _seconds(ended.get("lastTransitionTime")),
+        _seconds(ended.get("lastTransitionTime")) or ended_at,
         waits,
         since,
     )
+
+
+def _ends(pods: Iterable[Object]) -> list[Object]:
+    """How our container has ended in each pod of a copy Job; empty as long as it has not in one of them."""
+    name = _CONTAINERS["migration"]
+    found = []
+    for one in pods:
+        containers = _part(one, "status").get("containerStatuses") or ()
+        own: Object = next((each for each in containers if each.get("name") == name), {})
+        found.append(_part(own, "state", "terminated"))
+    return found if all(found) else []
 
 
 def _why_waiting(pods: Iterable[Object], started_at: float) -> tuple[str, float]:

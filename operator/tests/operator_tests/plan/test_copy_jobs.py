@@ -86,6 +86,36 @@ def test_since_when_is_read_too() -> None:
     assert job([], startTime=START, conditions=[well]).ended_at == START_SECONDS + 60
 
 
+DONE = '{"verifiedThrough": 5, "checksum": "ab", "copied": 6}'
+
+
+def ended(code: int, message: str = "", at: str = START, *, deleting: bool = False) -> dict[str, Any]:
+    """A pod in which our container has ended and a proxy runs on."""
+    return pod({"terminated": {"exitCode": code, "message": message, "finishedAt": at}}, deleting=deleting)
+
+
+def test_a_job_is_over_when_our_container_is() -> None:
+    """Kubernetes ends a Job when all containers have ended; a proxy that a webhook has put in never does."""
+    later = "2026-01-01T00:01:00Z"
+    found = job([ended(0, DONE, later)], active=1, startTime=START)
+    assert (found.state, found.verified_through, found.checksum) == ("succeeded", 5, "ab")
+    assert (found.ended_at, found.waits, found.message) == (START_SECONDS + 60, "", "")
+    found = job([ended(1, '{"error": "no route to n2"}', later)], active=1, startTime=START)
+    assert (found.state, found.message, found.ended_at) == ("failed", "no route to n2", START_SECONDS + 60)
+    assert job([ended(137)], active=1).state == "failed"
+    assert job([ended(143, deleting=True), ended(0, DONE)]).state == "succeeded"
+
+
+@pytest.mark.parametrize("state", [{"running": {"startedAt": START}}, WAITING, {}])
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_job_is_not_over_while_our_container_runs_or_may_begin(
+    state: Mapping[str, Any], deleting: bool
+) -> None:
+    assert job([ended(1), pod(state, deleting=deleting)], active=1).state == "active"
+    assert job([pod(state, deleting=deleting)], active=1).state == "active"
+    assert job([], active=1).state == "active"
+
+
 def look(found: JobView, at: str = "copy") -> Facts:
     """One look during the change, with the job of this name; the target has the partition, offline."""
     offline = NodeReplica(False, max_transaction_id=-1)
