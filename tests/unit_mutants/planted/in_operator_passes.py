@@ -97,6 +97,14 @@ OPERATOR_PASS_BUGS = (
         "    return found if all(found) and not found else []",
         "A migration in a service mesh stays Running for good after its copy has ended.",
     ),
+    _model(
+        "a_pinned_image_has_no_version",
+        "operator",
+        "versions.py",
+        "    return version_of(pod.image) or version_of(pod.written_image)",
+        "    return version_of(pod.image)",
+        "On the way to an earlier release storage nodes are restarted before servers.",
+    ),
     # ---- clocks that were ahead
     _plan(
         "a_copy_from_the_future_counts",

@@ -96,7 +96,8 @@ class RunningImage(StatusModel):
     component: str = Field(description="What they are: storage, server or zookeeper.")
     image: str = Field(description="Image of their container.", max_length=1024)
     version: str | None = Field(
-        default=None, description="Release that the tag of the image names. Default: not known."
+        default=None,
+        description="Release, by the tag of the image or of the one that the operator wrote. Default: not known.",
     )
     pods: int = Field(description="Number of pods.")
     names: tuple[str, ...] = Field(default=(), description="Names of the first of them, at most 10.")

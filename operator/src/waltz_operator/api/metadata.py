@@ -43,6 +43,9 @@ BASIS_HASH = f"{GROUP}/basis-hash"
 """Annotation of what carries a pod template: digest of what was decided about the pods. `TEMPLATE_HASH` names
 the template that was made of it, there and on the pods."""
 TEMPLATE = f"{GROUP}/template"
+IMAGE = f"{GROUP}/image"
+"""Annotation of a pod: the image of our container as the operator wrote it; an admission webhook may have put
+another name of it into the pod."""
 DATA_HASH = f"{GROUP}/data-hash"
 RESTART_STORAGE = f"{GROUP}/restart-storage"
 RESTART_SERVER = f"{GROUP}/restart-server"

@@ -196,7 +196,8 @@ class PodView:
     that can't run, and why: it makes the pod unready and no more. `component` is its label (storage, server,
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
-    our container. `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
+    our container. `written_image`: the same as the operator wrote it, empty in pods of earlier operators.
+    `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
     together. `created`: UNIX time, 0 when it is not known. `over`: evicted, or ended with its machine, and
     not collected yet: another takes its place."""
 
@@ -215,6 +216,7 @@ class PodView:
     journal_lost: bool = False
     created: float = 0.0
     over: bool = False
+    written_image: str = ""
 
     @property
     def problem(self) -> str:

@@ -57,6 +57,12 @@ def version_of(image: str) -> Version | None:
     return parsed(found["version"]) if found else None
 
 
+def version_of_pod(pod: PodView) -> Version | None:
+    """By its image; where that names none (a webhook has replaced the tag by a digest), by the one that the
+    operator wrote."""
+    return version_of(pod.image) or version_of(pod.written_image)
+
+
 def own_version() -> Version:
     """Of this operator."""
     return parsed(".".join(re.findall(r"\d+", __version__)[:3]))
@@ -91,8 +97,8 @@ def governed(cluster: WaltzCluster) -> frozenset[str]:
 
 
 def running(pods: Iterable[PodView], components: frozenset[str]) -> list[Version]:
-    """Versions of the pods of these components, as far as their images name them."""
-    found = (version_of(pod.image) for pod in pods if pod.component in components)
+    """Versions of the pods of these components, as far as it is known."""
+    found = (version_of_pod(pod) for pod in pods if pod.component in components)
     return [one for one in found if one is not None]
 
 

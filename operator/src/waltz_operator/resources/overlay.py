@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import BASIS_HASH, DATA_HASH, TEMPLATE, TEMPLATE_HASH
+from waltz_operator.api.metadata import BASIS_HASH, DATA_HASH, IMAGE, TEMPLATE, TEMPLATE_HASH
 from waltz_operator.api.parts import PodTemplate
 from waltz_operator.resources.common import digest
 from waltz_operator.resources.inputs import Obj, RenderInputs
@@ -99,10 +99,20 @@ def settled(
     hash_ = live.get(TEMPLATE_HASH, named) if same else named
     kept = _kept(live) if same else None
     if kept is None:
-        annotations = {**template["metadata"].get("annotations", {}), TEMPLATE_HASH: hash_}
+        annotations = {
+            **template["metadata"].get("annotations", {}),
+            **_image(template),
+            TEMPLATE_HASH: hash_,
+        }
         kept = {**template, "metadata": {**template["metadata"], "annotations": annotations}}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return kept, {TEMPLATE_HASH: hash_, BASIS_HASH: decided, TEMPLATE: text}
+
+
+def _image(template: Obj) -> dict[str, str]:
+    """The annotation with the image of our container, which is the first one."""
+    image = template["spec"]["containers"][0].get("image")
+    return {IMAGE: image} if isinstance(image, str) else {}  # a person's piece may take it away
 
 
 def _kept(annotations: Mapping[str, str]) -> Obj | None:

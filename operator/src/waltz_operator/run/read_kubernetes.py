@@ -14,6 +14,7 @@ from waltz_operator.api.metadata import (
     COPY_PARTITION,
     COPY_SOURCE,
     COPY_TARGET,
+    IMAGE,
     LABEL_COMPONENT,
     LABEL_GROUP,
     LABEL_MANAGED_BY,
@@ -185,6 +186,7 @@ def pod(obj: Object) -> PodView:
         component == "storage" and bool(stuck) and _last_code(containers, ours) == ExitCode.JOURNAL,
         seconds(_part(obj, "metadata").get("creationTimestamp")),
         _part(obj, "status").get("phase") in ("Failed", "Succeeded"),
+        str(_annotations(obj).get(IMAGE, "")),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,14 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.rendered import keeping_template
 from waltz_operator.model.rendered import rendered as with_digest
 from waltz_operator.model.snapshot import KubeView, PodView, Snapshot, Unknown
-from waltz_operator.model.versions import VersionPlan, parsed, refusal, version_of, version_plan
+from waltz_operator.model.versions import (
+    VersionPlan,
+    parsed,
+    refusal,
+    version_of,
+    version_of_pod,
+    version_plan,
+)
 from waltz_operator.model.windows import closed, is_open
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.cluster import decide, plan
@@ -25,8 +34,10 @@ from waltz_operator.plan.objects import _servers_wait
 from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
+from waltz_operator.plan.status.running import running_images, running_versions
 from waltz_operator.resources import RenderInputs
 from waltz_operator.resources.images import ImageDefaults
+from waltz_operator.run import read_kubernetes
 
 OWN = parsed("0.9.0")
 
@@ -125,6 +136,36 @@ def test_an_upgrade_that_has_begun_is_finished_before_the_next() -> None:
     plan = version_plan(wanting("0.6.0", accepted="0.5.0"), view, OWN)
     assert (plan.target, bool(plan.refused)) == ("0.5.0", True)
     assert version_plan(wanting("0.4.0", accepted="0.5.0"), view, OWN) == VersionPlan("0.4.0", "", down=True)
+
+
+PINNED = "mirror.local/waltz@sha256:00"
+
+
+def as_a_pod(obj: Mapping[str, Any], role: str) -> PodView:
+    """The pod of a template, whose image an admission webhook has pinned."""
+    template = copy.deepcopy(obj["spec"]["template"])
+    for one in template["spec"]["containers"]:
+        one["image"] = PINNED
+    made = read_kubernetes.pod({**template, "status": {}})
+    assert (made.component, made.image) == (role, PINNED)
+    return made
+
+
+def test_the_version_of_a_pod_is_known_where_a_webhook_pins_its_image() -> None:
+    """The way back from 0.5 begins with the servers; each pod is asked which release it runs."""
+    made = objects(cluster({"version": "0.5.0", "images": IMAGES}))
+    server = as_a_pod(made["Deployment", "ledger-server"], "server")
+    storage = as_a_pod(made["StatefulSet", "ledger-storage-1-0"], "storage")
+    view = KubeView(pods={"server-0": server, "storage-0": storage})
+    back = wanting("0.4.0", accepted="0.4.0")
+    assert version_plan(back, view, OWN) == VersionPlan("0.4.0", "", down=True)
+    assert "go to 0.4, first" in version_plan(wanting("0.3.0", accepted="0.5.0"), view, OWN).refused
+    images = running_images(facts(view))
+    assert [(one.image, one.version) for one in images] == [(PINNED, "0.5.0")] * 2
+    assert running_versions(images) == ["0.5.0"]
+    changed = replace(server, image="waltz-server:0.4.1")
+    assert str(version_of_pod(changed)) == "0.4.1", "what runs is what counts"
+    assert version_of_pod(replace(server, written_image="")) is None
 
 
 def test_an_accepted_version_stays_when_the_operator_goes_back() -> None:

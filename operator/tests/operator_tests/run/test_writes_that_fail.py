@@ -44,6 +44,7 @@ MISTAKES: list[dict[str, Any]] = [
     {"volumes": [{"name": "extra", "configMap": "my-map"}]},
     {"volumes": [{"name": "extra", "secret": None}]},
     {"containers": [{"name": "server", "ports": [{"containerPort": [8080]}]}]},
+    {"containers": [{"name": "server", "image": None}]},
 ]
 
 
