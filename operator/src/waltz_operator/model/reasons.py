@@ -31,6 +31,7 @@ class Reason(StrEnum):
     NODE_MISMATCH = "NodeMismatch"
     CREDENTIALS_LOST = "CredentialsLost"
     REFUSED_CHANGE = "RefusedChange"
+    OTHER_VALUES = "OtherValues"
     WRITE_FAILED = "WriteFailed"
     # not known, hence not done
     KUBERNETES_UNKNOWN = "KubernetesUnknown"

@@ -130,7 +130,7 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
         if text:
             return "True", reason, text
     if decision.overridden:
-        return "True", Reason.REFUSED_CHANGE, OVERRIDDEN + first_texts(decision.overridden)
+        return "False", Reason.OTHER_VALUES, OVERRIDDEN + first_texts(decision.overridden)
     return "False", Reason.AS_WANTED, ""
 
 

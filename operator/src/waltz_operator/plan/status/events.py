@@ -48,7 +48,7 @@ def cluster_events(
         if one is None or (was is not None and (was.status, was.reason) == (one.status, one.reason)):
             continue
         loud = kind is ConditionType.VALID or one.reason in LOUD
-        if (one.status == bad and loud) or one.reason == Reason.UNKNOWN_FIELDS:
+        if (one.status == bad and loud) or one.reason in (Reason.UNKNOWN_FIELDS, Reason.OTHER_VALUES):
             yield EmitEvent(about, one.reason, one.message, "Warning", one.last_transition_time)
     yield from _paused(about, before.get(ConditionType.PAUSED), now.get(ConditionType.PAUSED))
     if last.conditions:
