@@ -410,6 +410,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/plan/test_ending_pods.py",
         f"{_OPERATOR}/plan/test_zookeeper_restarts.py",
     ),
+    "waltz_operator/resources/claims.py": (f"{_OPERATOR}/resources/test_rendering.py",),
     "waltz_operator/resources/affinity.py": (f"{_OPERATOR}/resources/test_affinity.py",),
     "waltz_operator/model/ensemble.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",

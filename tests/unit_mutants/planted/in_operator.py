@@ -7,6 +7,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _plan = bugs_in("operator/src/waltz_operator/plan")
 _model = bugs_in("operator/src/waltz_operator/model")
+_resources = bugs_in("operator/src/waltz_operator/resources")
 _run = bugs_in("operator/src/waltz_operator/run")
 
 OPERATOR_BUGS = (
@@ -23,7 +24,7 @@ OPERATOR_BUGS = (
         "finalizer_goes_before_it_is_seen_that_nothing_is_owned",
         "volumes",
         "teardown.py",
-        "    if owned:  # the finalizer",
+        "    if owned or going:  # the finalizer",
         "    if not kube:  # the finalizer",
         "A change of ownership that failed or was overwritten is not tried again: the volume goes.",
     ),
@@ -44,12 +45,44 @@ OPERATOR_BUGS = (
         "The last proof before a volume is deleted does not ask whose it is.",
     ),
     _plan(
-        "ownership_alone_proves_a_volume",
+        "mark_alone_proves_a_volume",
         "volumes",
         "kept_data.py",
-        "    return view.created < facts.desired.created or facts.desired.uid not in view.owners\n",
-        "    return facts.desired.uid not in view.owners\n",
+        "    return view.created < facts.desired.created or not marked\n",
+        "    return not marked\n",
         "The claims of an earlier ZooKeeper, which were taken over before its tree could be read, go.",
+    ),
+    _resources(
+        "cluster_owns_its_claims",
+        "volumes",
+        "claims.py",
+        "        owned=False,\n",
+        '        owned=cluster.spec.reclaim_policy == "Delete",\n',
+        "A foreground deletion after an edit to Retain that no pass applied takes all volumes along.",
+    ),
+    _plan(
+        "claims_of_a_cluster_that_lives_stay_owned",
+        "volumes",
+        "kept_data.py",
+        "    delete = facts.desired.deleting and facts.desired.reclaim_delete\n    found",
+        "    delete = facts.desired.reclaim_delete\n    found",
+        "A cluster that an earlier release made with Delete loses its volumes by a foreground deletion under Retain.",
+    ),
+    _plan(
+        "claim_that_is_being_deleted_is_said_to_be_kept",
+        "volumes",
+        "kept_data.py",
+        "and not view.deleting and (not delete",
+        "and (not delete",
+        "The log says that a volume is kept which is already on its way out.",
+    ),
+    _plan(
+        "secrets_of_a_deleted_cluster_stay_with_delete",
+        "volumes",
+        "teardown.py",
+        "        decision.actions.extend(going)\n",
+        "        going = ()\n",
+        "Credentials and copies of the records outlive every cluster.",
     ),
     # ---- the managed ZooKeeper
     _model(

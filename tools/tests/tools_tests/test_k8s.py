@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tools_tests.kubernetes_fake import FakeKubernetes
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeError
 from waltz_tools.__main__ import run
@@ -270,6 +271,7 @@ def test_rendered_manifests_need_no_operator(capsys: pytest.CaptureFixture[str],
     assert {("Secret", "ledger-tls-storage"), ("StatefulSet", "ledger-storage-1-0")} <= names
     assert {one["metadata"]["namespace"] for one in objects} == {"books"}
     assert not [one for one in objects if "ownerReferences" in one["metadata"]]
+    assert not [one for one in objects if CLUSTER_UID in (one["metadata"].get("annotations") or {})]
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(example.read_text().replace("partitions:", "partition:"))
     assert run(["k8s", "render", str(wrong), "--certificates"]) == 1

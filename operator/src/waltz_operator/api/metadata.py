@@ -50,6 +50,9 @@ DATA_HASH = f"{GROUP}/data-hash"
 RESTART_STORAGE = f"{GROUP}/restart-storage"
 RESTART_SERVER = f"{GROUP}/restart-server"
 RESTART_ZOOKEEPER = f"{GROUP}/restart-zookeeper"
+CLUSTER_UID = f"{GROUP}/cluster-uid"
+"""Annotation of what holds data: uid of the WaltzCluster that made it, or has taken it over. Not an owner
+reference, which garbage collection would follow."""
 OPERATED_BY = f"{GROUP}/operated-by"
 """Annotation whose value is an installation of the operator (namespace and name of its Lease): that one works
 on the cluster, and no other."""

@@ -100,6 +100,21 @@ class DeletePVC:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnObject:
+    """Make the cluster, which is being deleted, an owner of one of its objects, under the uid: garbage
+    collection deletes it after the cluster. Other owners stay."""
+
+    key: ObjectKey
+    uid: str
+    reason: str
+    destructive: ClassVar[bool] = False
+
+    @property
+    def line(self) -> str:
+        return f"let {self.key.kind} {self.key.name} go with the cluster: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class DisownObject:
     """Remove the cluster from the owners of an object that holds data, under the uid: garbage collection
     deletes what the cluster owns, whatever the reclaim policy says by then. Other owners stay."""
@@ -419,8 +434,8 @@ class SetFinalizer:
 
 
 KubernetesAction: TypeAlias = (
-    ApplyObject | DeleteObject | DeletePod | DeletePVC | DisownObject | GiveUpVolume | StartCopyJob | DeleteJob | EmitEvent
-    | SetStatus | SetFinalizer
+    ApplyObject | DeleteObject | DeletePod | DeletePVC | DisownObject | OwnObject | GiveUpVolume | StartCopyJob | DeleteJob
+    | EmitEvent | SetStatus | SetFinalizer
 )  # fmt: skip
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (

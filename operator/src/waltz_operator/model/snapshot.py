@@ -232,7 +232,8 @@ class PVCView:
     `storage_class`: None when it names none. `expandable`: what that class allows (None: it could not be
     read). `restart_to_grow`: the file system grows when the pod starts again (FileSystemResizePending).
     `group`, `node` and `component`: its labels. `owners`: uids of what it goes with. `created`: UNIX time, 0
-    when it is not known.
+    when it is not known. `cluster`: uid of the WaltzCluster that made it or has taken it over, by its
+    annotation; None without one.
     """
 
     uid: str
@@ -247,15 +248,18 @@ class PVCView:
     component: str = ""
     owners: tuple[str, ...] = ()
     created: float = 0.0
+    cluster: str | None = None
 
 
 class SecretView(NamedTuple):
-    """A Secret of the cluster that is needed for its data, or is a copy of it. `owners` and `created` as in
+    """A Secret of the cluster that is needed for its data, or is a copy of it. All but the uid as in
     `PVCView`."""
 
     uid: str
     owners: tuple[str, ...] = ()
     created: float = 0.0
+    cluster: str | None = None
+    deleting: bool = False
 
 
 NO_POD = "it has no pod; a quota or an admission rule may be in the way"
@@ -352,8 +356,8 @@ class Snapshot:
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
     ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made,
-    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `data_secrets`: of
-    a cluster that is being deleted, by name, the Secrets that stay where its volumes do. `problems`: what is
+    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `data_secrets`: by
+    name, the Secrets that stay where its volumes do. `problems`: what is
     wrong with the specification beyond what the API server checks (one line each); nothing but status is
     written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
     progress (one line each). `overridden`: objects that were written and are stored with other values.

@@ -24,6 +24,7 @@ from waltz_operator.model.texts import first_texts
 from waltz_operator.plan import lost_journal
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.journal_space import as_it_is, check_claims, check_space
+from waltz_operator.plan.kept_data import still_owned
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects, stop_servers
 from waltz_operator.plan.outstanding import outstanding
@@ -74,6 +75,8 @@ def decide(
     if facts.desired.deleting:
         tear_down(facts, decision)
         return decision
+    if isinstance(facts.kube, KubeView):
+        decision.actions.extend(still_owned(facts, facts.kube))
     if facts.problems:
         decision.invalid = (Reason.INVALID_SPEC, first_texts(facts.problems))
         return decision

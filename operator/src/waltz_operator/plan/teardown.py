@@ -1,8 +1,8 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in
 ZooKeeper (only when it has this cluster's key) and the volumes; the managed ZooKeeper last, by garbage
-collection. With Retain the tree and all volumes stay: before anything else they are taken out of the
-cluster's ownership, which an earlier policy may have left. So are volumes of an earlier cluster of that name
-with Delete, where this one never had a key (`kept_data`). Pure.
+collection, with the Secrets that its data needed. With Retain the tree, these Secrets and all volumes stay.
+So do volumes of an earlier cluster of that name with Delete, where this one never had a key (`kept_data`).
+Pure.
 
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
 pods go before the cluster's turn comes.
@@ -21,13 +21,21 @@ from collections.abc import Mapping
 
 from waltz_admin.found_tree import NoTree
 from waltz_operator.api.topology import NodeIdentity
-from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree, EmitEvent
+from waltz_operator.model.actions import (
+    Blocked,
+    DeleteJob,
+    DeleteObject,
+    DeletePVC,
+    DeleteTree,
+    EmitEvent,
+    OwnObject,
+)
 from waltz_operator.model.ensemble import claims
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.kept_data import of_another, still_owned
+from waltz_operator.plan.kept_data import cannot_be_kept, go_with_it, of_another, still_owned
 
 MAX_NAMES = 10
 """So many claims that stay are named."""
@@ -40,8 +48,10 @@ def tear_down(facts: Facts, decision: Decision) -> None:
     if isinstance(kube, Unknown):
         decision.block(Blocked("deletion", Reason.KUBERNETES_UNKNOWN, kube.reason))
         return
-    owned = still_owned(facts, kube)
+    owned, going = still_owned(facts, kube), tuple[OwnObject, ...]()
     decision.actions.extend(owned)
+    if not facts.desired.reclaim_delete:
+        decision.actions.extend(cannot_be_kept(facts, kube))
     for name, job in sorted(kube.jobs.items()):
         if not job.deleting:
             decision.actions.append(DeleteJob(name, job.uid, "the cluster is being deleted"))
@@ -54,7 +64,9 @@ def tear_down(facts: Facts, decision: Decision) -> None:
         if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
         _report_kept(facts, kube, decision)
-    if owned:  # the finalizer waits until it is seen that garbage collection finds nothing of it
+        going = go_with_it(facts)
+        decision.actions.extend(going)
+    if owned or going:  # the finalizer waits until it is seen that garbage collection finds what it is to
         decision.step = "volumes"
         return
     decision.step = "done"

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
+from waltz_operator.api.metadata import CLUSTER_UID, LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
 from waltz_operator.api.parts import ZooKeeperExport
 from waltz_operator.api.topology import export_secret
 from waltz_operator.model.actions import ApplyObject
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import ObjectKey, TreeView
 from waltz_operator.model.times import seconds, timestamp
-from waltz_operator.resources.common import keeps_data, owner
 
 MAX_BYTES = 700_000
 """Of all copies together, compressed; a Secret holds 1 MiB with everything around them."""
@@ -32,12 +31,11 @@ _SUFFIX = ".json.gz"
 @dataclass(frozen=True, slots=True)
 class Exports:
     """The Secret with the copies, as it is: key → compressed copy. Without a version it is not there, or
-    somebody else's. `owned`: it goes with the cluster. `created`, and `failed`, when this operator last could
+    somebody else's. `created`, and `failed`, when this operator last could
     not make a copy: UNIX time."""
 
     copies: Mapping[str, bytes] = field(default_factory=dict)
     version: str = ""
-    owned: bool = False
     created: float = 0.0
     failed: float | None = None
 
@@ -100,7 +98,7 @@ def export_step(
     after `now`; None when a copy alone is too large. The
     Secret is made empty: what it is created with could not be taken out later."""
     if not present.version:
-        return _secret(cluster, present, {}, owned=False, reason="for copies of the records in ZooKeeper")
+        return _secret(cluster, present, {}, reason="for copies of the records in ZooKeeper")
     if len(copy) > MAX_BYTES:
         return None
     copies = {key: value for key, value in present.copies.items() if _made_at(key)} | {_key(now): copy}
@@ -108,26 +106,24 @@ def export_step(
         if len(copies) <= wanted.keep and sum(map(len, copies.values())) <= MAX_BYTES:
             break
         del copies[key]
-    reason = "one more copy of the records in ZooKeeper"
-    return _secret(cluster, present, copies, owned=not keeps_data(cluster), reason=reason)
+    return _secret(cluster, present, copies, reason="one more copy of the records in ZooKeeper")
 
 
 def _secret(
-    cluster: WaltzCluster, present: Exports, copies: Mapping[str, bytes], *, owned: bool, reason: str
+    cluster: WaltzCluster, present: Exports, copies: Mapping[str, bytes], *, reason: str
 ) -> ApplyObject:
     name = export_secret(cluster)
     metadata: dict[str, object] = {
         "name": name,
         "namespace": cluster.metadata.namespace,
         "resourceVersion": present.version,
+        "annotations": {CLUSTER_UID: cluster.metadata.uid},
         "labels": {
             LABEL_NAME: "waltz",
             LABEL_INSTANCE: cluster.metadata.name,
             LABEL_MANAGED_BY: MANAGED_BY,
         },
     }
-    if owned:
-        metadata["ownerReferences"] = [owner(cluster)]
     body = {
         "apiVersion": "v1",
         "kind": "Secret",

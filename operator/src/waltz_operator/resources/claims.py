@@ -1,8 +1,9 @@
 """Volume claims, of storage nodes and of the managed ZooKeeper: one definition for both.
 
 A claim is an object of its own, so that it outlives its StatefulSet, and grows by a change of the claim. It
-never shrinks and keeps its class, whatever the specification says; `impossible_changes` reports that. With
-reclaimPolicy Delete the cluster owns it; else nothing does.
+never shrinks and keeps its class, whatever the specification says; `impossible_changes` reports that. Nothing
+owns it, whatever the reclaim policy: it is deleted by the operator alone, after a proof, since garbage
+collection goes by the policy that was applied last and asks nobody.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.api.validate import Problem
-from waltz_operator.resources.common import keeps_data, make
+from waltz_operator.resources.common import make
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 
@@ -39,7 +41,8 @@ def claim(
         name,
         component,
         {"spec": claim_spec(size, class_name)},
-        owned=not keeps_data(cluster) and not _controlled(cluster, inputs, name),
+        annotations={CLUSTER_UID: cluster.metadata.uid},
+        owned=False,
         more=more,
     )
 
@@ -50,14 +53,6 @@ def claim_spec(size: str, class_name: str | None) -> Obj:
     if class_name is not None:
         spec["storageClassName"] = class_name
     return spec
-
-
-def _controlled(cluster: WaltzCluster, inputs: RenderInputs, name: str) -> bool:
-    """Whether something else controls the claim: an object has one controller. It was a StatefulSet whose
-    claims went with it; Kubernetes takes that reference off once the StatefulSet says Retain."""
-    metadata = inputs.live.get(("PersistentVolumeClaim", name), {}).get("metadata") or {}
-    owners = metadata.get("ownerReferences") or ()
-    return any(one.get("controller") and one.get("uid") != cluster.metadata.uid for one in owners)
 
 
 def impossible_claim(

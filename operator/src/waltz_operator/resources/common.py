@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
+from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import (
     API_VERSION,
     GROUP,
@@ -85,11 +85,6 @@ def make(
     if owned:
         metadata["ownerReferences"] = [owner(cluster)]
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
-
-
-def keeps_data(cluster: WaltzCluster) -> bool:
-    """Whether volumes outlive the cluster."""
-    return cluster.spec.reclaim_policy is ReclaimPolicy.RETAIN
 
 
 def digest(value: object) -> str:

@@ -16,11 +16,9 @@ from waltz_operator.run.read_kubernetes import secret
 
 
 async def data_secrets(kube: Kube, cluster: WaltzCluster) -> Mapping[str, SecretView]:
-    """By name, where they are this cluster's, whatever its specification says by now; nothing of a cluster
-    that lives on. Errors of the API server pass."""
+    """By name, where they are this cluster's, whatever its specification says by now. Errors of the API
+    server pass."""
     found: dict[str, SecretView] = {}
-    if not cluster.metadata.deleting:
-        return found
     for name in (topology.zookeeper_secret(cluster), topology.export_secret(cluster)):
         try:
             body = await kube.get(kinds.SECRET, cluster.metadata.namespace, name)

@@ -179,10 +179,11 @@ class Observer:
         self._drop_kept((namespace, name))  # of the look that this one replaces
         body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
+        secrets = await data_secrets(self._kube, cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
             self._objects(cluster), self._migrations(cluster), self._tree(cluster, access, self._fresh)
         )
-        look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
+        look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at, secrets)
         return await self._with_processes(look, tree, closure, self._fresh)
 
     async def _cluster(self, namespace: str, name: str) -> tuple[Object, WaltzCluster]:
@@ -273,7 +274,7 @@ class Observer:
             exported_at=access.exports.made,
             exports_since=access.exports.created,
             certificates=held_certificates(access.secrets),
-            data_secrets=await data_secrets(self._kube, cluster),
+            data_secrets=look.data_secrets,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,
@@ -340,11 +341,9 @@ class Observer:
         secret = await self._own_secret(cluster, topology.export_secret(cluster))
         if secret is None:
             return Exports(failed=failed)
-        owners = secret["metadata"].get("ownerReferences") or ()
-        owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
         version = str(secret["metadata"]["resourceVersion"])
         created = seconds(secret["metadata"].get("creationTimestamp"))
-        return Exports(secret_data(secret), version, owned, created, failed)
+        return Exports(secret_data(secret), version, created, failed)
 
     async def export(self, observation: Observation) -> ClusterTree:
         """The cluster's records, as `waltz zk export` reads them. ClusterError, AdminError, TimeoutError."""
@@ -381,9 +380,7 @@ class Observer:
         if secret is None:
             return LoginSecret()
         value = secret_data(secret).get(SECRET_KEY, b"").decode(errors="replace").strip()
-        owners = secret["metadata"].get("ownerReferences") or ()
-        owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
-        return LoginSecret(value, str(secret["metadata"]["resourceVersion"]), owned)
+        return LoginSecret(value, str(secret["metadata"]["resourceVersion"]))
 
     async def _ensemble(self, cluster: WaltzCluster) -> Ensemble | Unknown:
         where, root = topology.connect_string(cluster), topology.cluster_root(cluster)

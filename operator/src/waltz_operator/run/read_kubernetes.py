@@ -10,6 +10,7 @@ from typing import Any
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.api.metadata import (
     APPLIED_HASH,
+    CLUSTER_UID,
     COPY_MIGRATION,
     COPY_PARTITION,
     COPY_SOURCE,
@@ -279,12 +280,19 @@ def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
         str(labels.get(LABEL_COMPONENT, "")),
         _owners(obj),
         seconds(_part(obj, "metadata").get("creationTimestamp")),
+        _annotations(obj).get(CLUSTER_UID),
     )
 
 
 def secret(obj: Object) -> SecretView:
     """Without what it holds."""
-    return SecretView(_uid(obj), _owners(obj), seconds(_part(obj, "metadata").get("creationTimestamp")))
+    return SecretView(
+        _uid(obj),
+        _owners(obj),
+        seconds(_part(obj, "metadata").get("creationTimestamp")),
+        _annotations(obj).get(CLUSTER_UID),
+        _deleting(obj),
+    )
 
 
 def _owners(obj: Object) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ one can only make the operator later, by `MAX_AGE_SECONDS` at most.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.kube.client import Object
-from waltz_operator.model.snapshot import KubeView, Unknown
+from waltz_operator.model.snapshot import KubeView, SecretView, Unknown
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.access import Access
 
@@ -38,6 +38,7 @@ class KubernetesLook:
     unreadable: tuple[UnreadableError, ...]
     at: float
     access_at: float
+    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
 
 
 class RetainedLooks:

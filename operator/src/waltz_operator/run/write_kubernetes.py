@@ -31,6 +31,7 @@ from waltz_operator.model.actions import (
     EmitEvent,
     GiveUpVolume,
     KubernetesAction,
+    OwnObject,
     SetFinalizer,
     SetStatus,
     StartCopyJob,
@@ -39,6 +40,7 @@ from waltz_operator.model.ownership import belongs, of_an_earlier_one
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_status
+from waltz_operator.resources.common import owner
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.observe import Observation
 from waltz_operator.run.overridden import remember
@@ -79,8 +81,8 @@ class KubernetesWriter:
                 await self._delete(kinds.PVC, namespace, action.name, action.uid)
             case DeleteJob():
                 await self._delete(kinds.JOB, namespace, action.name, action.uid)
-            case DisownObject():
-                await self._disown(action, observation)
+            case DisownObject() | OwnObject():
+                await self._change_owners(action, observation)
             case SetFinalizer():
                 await self._finalizer(action, namespace, observation)
             case EmitEvent():
@@ -181,7 +183,7 @@ class KubernetesWriter:
         except KubeNotFoundError:
             return
 
-    async def _disown(self, action: DisownObject, observation: Observation) -> None:
+    async def _change_owners(self, action: DisownObject | OwnObject, observation: Observation) -> None:
         cluster, kind = observation.snapshot.cluster.metadata, _kind(action.key.kind)
         try:
             found = await self._kube.get(kind, cluster.namespace, action.key.name)
@@ -191,10 +193,13 @@ class KubernetesWriter:
         if metadata["uid"] != action.uid:
             raise KubeConflictError(f"{action.key.kind} {action.key.name} is another one by now", status=409)
         present = list(metadata.get("ownerReferences") or ())
-        left = [one for one in present if one.get("uid") != cluster.uid]
-        if len(left) == len(present):
-            return
-        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": left}}
+        wanted = [one for one in present if one.get("uid") != cluster.uid]
+        if (len(wanted) < len(present)) == isinstance(action, OwnObject):
+            return  # it is so already
+        if isinstance(action, OwnObject):
+            controlled = any(one.get("controller") for one in present)  # an object has one controller
+            wanted.append(owner(observation.snapshot.cluster) | {"controller": not controlled})
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "ownerReferences": wanted}}
         await self._kube.merge_patch(kind, cluster.namespace, action.key.name, patch)
 
     async def _finalizer(self, action: SetFinalizer, namespace: str, observation: Observation) -> None:

@@ -1,5 +1,5 @@
-"""Which volumes outlive a cluster on a real API server, whose garbage collection deletes what the cluster
-owns."""
+"""Which volumes outlive a cluster on a real API server. Garbage collection deletes what the cluster owns, and
+in a foreground deletion it does so before the operator's turn: so nothing that holds data is owned."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.stories import Step, require
 from operator_tests.apiserver.world import NAME, World
+from waltz_operator.api.parse import stored_cluster
 from waltz_operator.kube import kinds
 from waltz_operator.kube.kinds import Kind
+from waltz_operator.resources.common import owner
 
 SECRETS = {f"{NAME}-zookeeper-auth", f"{NAME}-zookeeper-export"}
 OWNED: dict[str, Any] = {
@@ -33,25 +35,74 @@ def install() -> Step:
         await world.create(stories.spec(**OWNED))
 
     async def check(world: World) -> None:
-        world.clock_offset += 3600.0  # the next copy is made with its owner
+        world.clock_offset += 3600.0  # one more copy is written into its Secret
         await world.settle()
-        for kind in (kinds.PVC, kinds.SECRET):
-            found = await world.kube.list(kind, world.namespace)
-            owned = {one["metadata"]["name"] for one in found if one["metadata"].get("ownerReferences")}
-            require(
-                owned >= (SECRETS if kind is kinds.SECRET else await names(world, kind)), f"owned: {owned}"
-            )
+        require(await names(world, kinds.SECRET) >= SECRETS, f"{await names(world, kinds.SECRET)}")
+        require(await owned(world) == set(), f"owned: {await owned(world)}")
 
     return Step("install", act, check)
 
 
-@pytest.mark.parametrize("paused", [False, True])
-def test_retain_that_no_pass_applied_before_the_deletion_keeps_everything(plane: Plane, paused: bool) -> None:
-    """Volumes and Secrets are still owned by the cluster: it was deleted right after the edit, or the edit
-    was never applied because the cluster was paused."""
+async def owned(world: World) -> set[str]:
+    """What holds data and would go by garbage collection."""
+    data = [
+        one
+        for kind in (kinds.PVC, kinds.SECRET)
+        for one in await world.kube.list(kind, world.namespace)
+        if kind is kinds.PVC or one["metadata"]["name"] in SECRETS
+    ]
+    return {one["metadata"]["name"] for one in data if one["metadata"].get("ownerReferences")}
+
+
+async def own_all(world: World) -> None:
+    """As an earlier release had it with Delete."""
+    reference = owner(stored_cluster(await world.cluster()))
+    for kind in (kinds.PVC, kinds.SECRET):
+        for one in await world.kube.list(kind, world.namespace):
+            name = one["metadata"]["name"]
+            if kind is kinds.PVC or name in SECRETS:
+                patch = {"metadata": {"ownerReferences": [reference]}}
+                await world.kube.merge_patch(kind, world.namespace, name, patch)
+
+
+@pytest.mark.parametrize("change", [{}, {"paused": True}, {"storage": {"config": {"storage.nonsense": 1}}}])
+def test_what_an_earlier_release_made_its_own_is_let_go_while_the_cluster_lives(
+    plane: Plane, change: dict[str, Any]
+) -> None:
+    """A cluster that is paused, or whose specification is wrong, too: its policy may be edited, and then it
+    may be deleted in the foreground."""
 
     async def scenario(world: World) -> None:
         await stories.play(world, install())
+        await world.change(change)
+        await world.settle()
+        await own_all(world)
+        await world.settle()
+        require(await owned(world) == set(), f"owned: {await owned(world)}")
+
+    plane.run(scenario)
+
+
+def test_with_delete_volumes_and_secrets_go(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        await stories.play(world, install())
+        await world.delete()
+        await world.settle()
+        await world.machinery.settle()
+        require(await names(world, kinds.PVC) == set(), f"left: {await names(world, kinds.PVC)}")
+        require(not await names(world, kinds.SECRET) & SECRETS, f"left: {await names(world, kinds.SECRET)}")
+
+    plane.run(scenario)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_retain_that_no_pass_applied_before_the_deletion_keeps_everything(plane: Plane, paused: bool) -> None:
+    """Volumes and Secrets are still owned by the cluster, as an earlier release had it: it was deleted right
+    after the edit, or the edit was never applied because the cluster was paused."""
+
+    async def scenario(world: World) -> None:
+        await stories.play(world, install())
+        await own_all(world)
         claims, data = await names(world, kinds.PVC), world.directory / "claims"
         volumes = sorted(one.name for one in data.glob("*"))
         await world.change({"reclaimPolicy": "Retain", "paused": paused})

@@ -10,7 +10,14 @@ import pytest
 from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
 from waltz_admin.found_tree import BrokenTree, NoTree
-from waltz_operator.model.actions import DeleteObject, DeletePVC, DeleteTree, DisownObject, EmitEvent
+from waltz_operator.model.actions import (
+    DeleteObject,
+    DeletePVC,
+    DeleteTree,
+    DisownObject,
+    EmitEvent,
+    OwnObject,
+)
 from waltz_operator.model.desired import desired_of
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, SecretView, TreeView, Unknown
@@ -117,6 +124,52 @@ def test_with_retain_it_is_kept_before_anything_is_taken_down() -> None:
     assert kinds == [DisownObject] * 6 + [DeleteObject]
 
 
+@pytest.mark.parametrize(
+    "wish", [{}, {"paused": True}, {"reclaim_delete": True}, {"paused": True, "reclaim_delete": True}]
+)
+@pytest.mark.parametrize("problems", [(), ("spec.x: is wrong",)])
+def test_a_cluster_that_lives_owns_nothing_that_holds_data(
+    wish: dict[str, bool], problems: tuple[str, ...]
+) -> None:
+    """An earlier release left it so. A foreground deletion waits neither for a pass nor for the finalizer."""
+    found = owned(left(NoTree(), managed=True, delete=False), "another", OWN)
+    lives = {"deleting": False, **wish}
+    found = replace(found, desired=replace(found.desired, **lives), problems=problems)  # type: ignore[arg-type]
+    first = decide(found, ()).actions[:6]
+    assert {action.key.name for action in first if isinstance(action, DisownObject)} == {
+        *(*CLAIMS, ELSE, "data-s1-0"),
+        *("c-zookeeper-auth", "c-zookeeper-export"),
+    }
+    then = replace(owned(found, "another"), desired=found.desired)
+    assert not any(isinstance(action, DisownObject) for action in decide(then, ()).actions)
+
+
+def test_a_claim_that_is_being_deleted_is_not_said_to_be_kept() -> None:
+    """Garbage collection, or a person, has been there first."""
+    found = owned(ending(delete=False, gone=CLAIMS[:1]), OWN)
+    actions = decide(found, ()).actions
+    assert CLAIMS[0] not in {action.key.name for action in actions if isinstance(action, DisownObject)}
+    (warning,) = [action for action in actions if isinstance(action, EmitEvent)]
+    assert (warning.reason, warning.type) == ("VolumeBeingDeleted", "Warning")
+    assert CLAIMS[0] in warning.text
+    assert not any(isinstance(one, EmitEvent) for one in decide(ending(delete=True, gone=CLAIMS), ()).actions)
+
+
+def test_with_delete_the_secrets_go_with_the_cluster_when_the_volumes_are_gone() -> None:
+    """By garbage collection: the operator may not delete Secrets."""
+    found = owned(ending(delete=True), "another")
+    assert not any(isinstance(action, OwnObject) for action in decide(found, ()).actions)
+    gone = owned(ending(delete=True, gone=CLAIMS), "another")
+    decision = decide(gone, ())
+    assert [(one.key.name, one.uid) for one in decision.actions if isinstance(one, OwnObject)] == [
+        (name, f"uid of {name}") for name in ("c-zookeeper-auth", "c-zookeeper-export")
+    ]
+    assert not decision.teardown_complete  # not before it is seen
+    assert decide(owned(gone, OWN), ()).teardown_complete
+    kept = decide(owned(ending(delete=False, gone=CLAIMS), "another"), ())
+    assert not any(isinstance(action, OwnObject) for action in kept.actions)
+
+
 def test_with_delete_what_the_cluster_owns_stays_its_own() -> None:
     decision = decide(owned(ending(delete=True), OWN), ())
     assert [type(action) for action in decision.actions] == [DeletePVC, DeletePVC]
@@ -208,12 +261,14 @@ MADE = 100.0
 """When the cluster was."""
 
 
-def aged(found: Facts, created: float, *owners: str) -> Facts:
+def aged(found: Facts, created: float, *owners: str, mark: str | None = None) -> Facts:
     """The same of a cluster that was made at that time, with all claims and Secrets of this one."""
     found = owned(found, *owners)
     assert isinstance(found.kube, KubeView)
-    claims = {name: replace(claim, created=created) for name, claim in found.kube.pvcs.items()}
-    secrets = {name: view._replace(created=created) for name, view in found.data_secrets.items()}
+    claims = {name: replace(claim, created=created, cluster=mark) for name, claim in found.kube.pvcs.items()}
+    secrets = {
+        name: view._replace(created=created, cluster=mark) for name, view in found.data_secrets.items()
+    }
     return replace(
         found,
         kube=replace(found.kube, pvcs=claims),
@@ -227,8 +282,10 @@ def unkeyed(*, managed: bool) -> Facts:
     return replace(found, memory=replace(found.memory, cluster_key=None))
 
 
-def test_what_a_cluster_without_a_key_has_made_goes() -> None:
-    found = aged(unkeyed(managed=True), MADE, OWN)
+@pytest.mark.parametrize(("owners", "mark"), [((), OWN), ((OWN,), None)])
+def test_what_a_cluster_without_a_key_has_made_goes(owners: tuple[str, ...], mark: str | None) -> None:
+    """By its mark; an earlier release made the cluster its owner."""
+    found = aged(unkeyed(managed=True), MADE, *owners, mark=mark)
     (deletion,) = decide(found, ()).actions
     assert isinstance(deletion, DeletePVC)
     assert isinstance(still_so(found, deletion), Allowed)
@@ -236,6 +293,15 @@ def test_what_a_cluster_without_a_key_has_made_goes() -> None:
     then = {name: claim for name, claim in found.kube.pvcs.items() if not claim.node}
     last = decide(replace(found, kube=replace(found.kube, pvcs=then)), ())
     assert [action.name for action in last.actions if isinstance(action, DeletePVC)] == list(CLAIMS)
+
+
+def test_what_somebody_has_restored_for_a_cluster_without_a_key_stays() -> None:
+    """Later than the cluster was made, with the labels of the volumes that it replaces."""
+    found = aged(unkeyed(managed=True), MADE + 1.0, mark="uid of the one before")
+    decision = decide(found, ())
+    assert [type(action) for action in decision.actions] == [EmitEvent]
+    assert decision.teardown_complete
+    assert isinstance(still_so(found, DeletePVC(CLAIMS[0], f"uid of {CLAIMS[0]}", "proof")), Denied)
 
 
 def test_what_was_there_before_it_stays_though_it_was_taken_over() -> None:
@@ -246,7 +312,7 @@ def test_what_was_there_before_it_stays_though_it_was_taken_over() -> None:
     assert kept == [*CLAIMS, ELSE, "data-s1-0", "c-zookeeper-auth", "c-zookeeper-export"]
     assert not any(isinstance(action, DeletePVC) for action in first.actions)
     assert not first.teardown_complete
-    then = decide(aged(found, MADE - 1.0), ())
+    then = decide(aged(found, MADE - 1.0, mark=OWN), ())
     assert [type(action) for action in then.actions] == [EmitEvent]
     assert then.teardown_complete
 

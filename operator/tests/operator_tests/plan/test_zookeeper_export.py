@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from operator_tests.plan.cluster import NOW, facts
-from operator_tests.resources.clusters import cluster
+from operator_tests.resources.clusters import UID, cluster
 from waltz_admin.found_tree import NoTree
 from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.api.parts import ZooKeeperExport
 from waltz_operator.model.desired import created_key
 from waltz_operator.model.snapshot import Snapshot, Unknown
@@ -70,10 +71,11 @@ def test_the_secret_is_made_empty_and_stays_with_the_volumes() -> None:
     assert step is not None
     assert step.body["data"] == {}
     assert step.body["metadata"]["resourceVersion"] == ""
-    for policy, owned in (("Retain", False), ("Delete", True)):
+    for policy in ("Retain", "Delete"):
         step = export_step(cluster({"reclaimPolicy": policy}), DAILY, Exports(version="1"), b"x", NOW)
         assert step is not None
-        assert ("ownerReferences" in step.body["metadata"]) is owned
+        assert "ownerReferences" not in step.body["metadata"], "garbage collection is to delete no data"
+        assert step.body["metadata"]["annotations"] == {CLUSTER_UID: UID}
 
 
 @pytest.mark.parametrize(("hours", "late"), [(24, False), (47, False), (48, True), (500, True)])

@@ -20,6 +20,7 @@ from operator_tests.resources.clusters import (
     of_kind,
     pods,
 )
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.topology import (
     console_secret,
@@ -68,8 +69,9 @@ def test_every_object_has_a_name_a_place_labels_and_an_owner(variant: str) -> No
         assert labels["app.kubernetes.io/component"]
         assert all(len(value) <= 63 for value in labels.values())
         owners = metadata.get("ownerReferences", [])
-        if kind == "PersistentVolumeClaim" and VARIANTS[variant].get("reclaimPolicy") != "Delete":
-            assert owners == []
+        if kind == "PersistentVolumeClaim":
+            assert owners == [], "garbage collection asks nobody before it deletes"
+            assert metadata["annotations"][CLUSTER_UID] == UID
         else:
             assert [owner["uid"] for owner in owners] == [UID]
             assert owners[0]["controller"] is True
@@ -375,9 +377,7 @@ def test_nothing_that_happens_to_zookeepers_stateful_set_deletes_its_data() -> N
             "whenScaled": "Retain",
         }
         ours = found["PersistentVolumeClaim", "data-ledger-zookeeper-0"]
-        storage = found["PersistentVolumeClaim", "data-ledger-storage-1-0-0"]
-        assert ours["metadata"].get("ownerReferences") == storage["metadata"].get("ownerReferences")
-        assert ("ownerReferences" in ours["metadata"]) == (policy == "Delete")
+        assert "ownerReferences" not in ours["metadata"]
         assert ours["spec"]["resources"]["requests"]["storage"] == "2Gi"
         order = list(found)
         claim, stateful_set = (
@@ -385,19 +385,6 @@ def test_nothing_that_happens_to_zookeepers_stateful_set_deletes_its_data() -> N
             ("StatefulSet", "ledger-zookeeper"),
         )
         assert order.index(claim) < order.index(stateful_set), "it is there before its pod"
-
-
-def test_a_claim_that_another_object_controls_gets_no_second_controller() -> None:
-    """A StatefulSet of an earlier release, until Kubernetes has taken its reference off."""
-    name = "data-ledger-zookeeper-0"
-    live = {
-        ("PersistentVolumeClaim", name): {
-            "metadata": {"ownerReferences": [{"uid": "set", "controller": True}]}
-        }
-    }
-    inputs = replace(INPUTS, live=live)
-    found = objects(cluster({"reclaimPolicy": "Delete"}), inputs)["PersistentVolumeClaim", name]
-    assert "ownerReferences" not in found["metadata"]
 
 
 def test_a_volume_of_zookeeper_grows_and_its_claim_template_stays() -> None:

@@ -1,4 +1,5 @@
-"""What is to outlive its cluster is taken out of the cluster's ownership, and of nobody else's."""
+"""What is to outlive its cluster is taken out of the cluster's ownership, and of nobody else's; what is to go
+with it gets into it."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import pytest
 from operator_tests.kube.objects import ObjectsKube
 from operator_tests.resources.clusters import UID, cluster
 from operator_tests.run.test_whose_object import LABELS, observation, stands
-from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeConflictError
-from waltz_operator.model.actions import DisownObject
+from waltz_operator.model.actions import DisownObject, OwnObject
 from waltz_operator.model.snapshot import ObjectKey, SecretView
 from waltz_operator.run.data_secrets import data_secrets
 from waltz_operator.run.write_kubernetes import KubernetesWriter
@@ -46,20 +47,34 @@ async def test_nothing_is_written_where_the_cluster_owns_nothing() -> None:
     assert server.writes == []
 
 
+async def own(server: ObjectsKube) -> None:
+    writer = KubernetesWriter(server, cast("Any", None), cast("Any", None))
+    await writer.carry_out(OwnObject(CLAIM, "live", "goes"), observation())
+
+
+@pytest.mark.parametrize("controlled", [False, True])
+async def test_what_goes_with_the_cluster_gets_it_as_an_owner_once(controlled: bool) -> None:
+    server = ObjectsKube(stands("PersistentVolumeClaim"))
+    other = {**OTHER, "controller": controlled}
+    server.objects[CLAIM]["metadata"]["ownerReferences"] = [other]
+    await own(server)
+    (patch,) = server.patched
+    kept, ours = patch["metadata"]["ownerReferences"]
+    assert (kept, ours["uid"], ours["controller"]) == (other, UID, not controlled)
+    assert patch["metadata"]["resourceVersion"] == "5"
+    already = ObjectsKube(owned())
+    await own(already)
+    assert already.writes == []
+
+
 async def test_another_object_of_that_name_is_a_conflict() -> None:
     with pytest.raises(KubeConflictError, match="another one by now"):
         await disown(ObjectsKube(owned()), "seen")
 
 
-def deleted() -> WaltzCluster:
-    live = cluster()
-    gone = live.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
-    return live._replace(metadata=gone)
-
-
-async def test_the_secrets_that_stay_are_looked_for_when_the_cluster_is_deleted() -> None:
+async def test_the_secrets_that_stay_are_looked_for() -> None:
     mine = stands("Secret", "ledger-zookeeper-auth", owner=UID, **LABELS)
-    mine["metadata"]["creationTimestamp"] = "1970-01-01T00:00:07Z"
+    mine["metadata"] |= {"creationTimestamp": "1970-01-01T00:00:07Z", "annotations": {CLUSTER_UID: "u"}}
     server = ObjectsKube(mine, stands("Secret", "ledger-zookeeper-export"))
-    assert await data_secrets(server, deleted()) == {"ledger-zookeeper-auth": SecretView("live", (UID,), 7.0)}
-    assert await data_secrets(server, cluster()) == {}
+    seen = SecretView("live", (UID,), 7.0, "u")
+    assert await data_secrets(server, cluster()) == {"ledger-zookeeper-auth": seen}

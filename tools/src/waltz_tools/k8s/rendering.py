@@ -14,6 +14,7 @@ import yaml
 
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import CLUSTER_UID
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.validate import validate
@@ -49,8 +50,8 @@ def render(body: Mapping[str, Any], *, certificates: bool, now: float) -> list[M
     """All objects, in the order in which they can be applied; with `certificates` the Secrets that an
     operator would make.
 
-    Owner references are left out: there is no object that owns them. ResourceError, ToolError: one line for a
-    person.
+    Owner references, and the uid of the cluster, are left out: there is no object that owns them.
+    ResourceError, ToolError: one line for a person.
     """
     metadata = {"uid": "", "generation": 1, "resourceVersion": "", **body["metadata"]}
     cluster = parse_cluster({**body, "metadata": metadata, "status": {}})
@@ -91,6 +92,11 @@ def _certificates(cluster: WaltzCluster, now: float) -> list[Mapping[str, Any]]:
 
 
 def _unowned(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    left_out = ("ownerReferences", "resourceVersion")
+    left_out = ("annotations", "ownerReferences", "resourceVersion")
     metadata = {key: value for key, value in body["metadata"].items() if key not in left_out}
+    said = {
+        key: value for key, value in (body["metadata"].get("annotations") or {}).items() if key != CLUSTER_UID
+    }
+    if said:
+        metadata["annotations"] = said
     return {**body, "metadata": metadata}
