@@ -404,6 +404,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/plan/test_beginning.py",
         f"{_OPERATOR}/plan/test_ending_pods.py",
     ),
+    "waltz_operator/plan/cluster.py": (f"{_OPERATOR}/plan/test_refused.py",),
     "waltz_operator/plan/teardown.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/plan/safety_gates.py": (
         f"{_OPERATOR}/plan/test_deleted_claims.py",

@@ -84,6 +84,15 @@ OPERATOR_BUGS = (
         "        going = ()\n",
         "Credentials and copies of the records outlive every cluster.",
     ),
+    # ---- volumes that are refused
+    _plan(
+        "a_refused_volume_is_no_part_of_the_specification",
+        "volumes",
+        "cluster.py",
+        "    decision.unable += refused_volumes(rejected)\n",
+        "",
+        "A size that a LimitRange refuses can never be lowered: the cluster can only be deleted.",
+    ),
     # ---- the managed ZooKeeper
     _model(
         "leftover_claims_count_though_the_number_is_recorded",

@@ -28,7 +28,7 @@ from waltz_operator.plan.kept_data import still_owned
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects, stop_servers
 from waltz_operator.plan.outstanding import outstanding
-from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
+from waltz_operator.plan.rejected_objects import held_back, holds_up, refused_volumes, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
 from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
 from waltz_operator.plan.server_moves import balance_servers
@@ -96,6 +96,7 @@ def decide(
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
     held = held_back(objects, rejected)
+    decision.unable += refused_volumes(rejected)
     waiting = check_claims(facts, kube, objects, decision) | check_space(facts, kube, objects, decision)
     shown = as_it_is(kube, objects, waiting)
     restarts = [one for one in due(facts, kube, shown) if not holds_up(held, one.node)]

@@ -39,6 +39,12 @@ def reported(rejected: Mapping[ObjectKey, Rejection]) -> tuple[Reason, str] | No
     return reason, first_texts([one.text for one in rejected.values()])
 
 
+def refused_volumes(rejected: Mapping[ObjectKey, Rejection]) -> list[str]:
+    """The volume claims that the API server does not take for good, a line each: their sizes are part of the
+    specification and cannot be done, so that they may be lowered again."""
+    return [one.text for key, one in rejected.items() if key.kind == "PersistentVolumeClaim" and one.for_good]
+
+
 def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:
     """Whether a restart of the node would bring it back as it is: what is to change cannot be changed."""
     return ObjectKey("StatefulSet", node.statefulset) in held

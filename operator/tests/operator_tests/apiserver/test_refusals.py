@@ -8,10 +8,12 @@ import pytest
 
 from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
+from operator_tests.apiserver.installed import post
 from operator_tests.apiserver.stories import require
 from operator_tests.apiserver.world import NAME, World
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeConflictError
+from waltz_operator.kube.kinds import Kind
 
 PLAIN: dict[str, Any] = {"tls": {"mode": "Disabled"}, "reclaimPolicy": "Delete"}
 
@@ -98,5 +100,32 @@ def test_a_value_that_the_model_does_not_read_is_said_and_can_be_mended(plane: P
         await world.change({"servers": {"config": {"server.graphite.prefix": None}}})
         await world.settle()
         require(not await world.kube.list(kinds.WALTZ_CLUSTER, world.namespace), "it is still there")
+
+    plane.run(scenario)
+
+
+def test_a_size_that_no_claim_may_have_can_be_lowered_again(plane: Plane) -> None:
+    """A LimitRange refuses the claims of a new cluster, and with them the cluster."""
+
+    async def refused(world: World) -> None:
+        for _ in range(4):
+            await world.operator.one_pass(world.namespace)
+            await world.machinery.settle()
+        valid = await condition(world, "Valid")
+        require((valid["status"], valid["reason"]) == ("False", "RefusedChange"), f"Valid says: {valid}")
+        require("maximum storage usage" in valid["message"], f"Valid says: {valid}")
+
+    async def scenario(world: World) -> None:
+        limit = {"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}
+        metadata = {"name": "volumes", "namespace": world.namespace}
+        body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limit]}}
+        await post(world.kube, Kind("v1", "LimitRange", "limitranges"), body)
+        await world.create(stories.spec(replicas=3, storage={"size": "10Gi"}, **PLAIN))
+        await refused(world)
+        await world.change({"storage": {"size": "4Gi"}})
+        await world.settle()
+        await stories.holds("1-0", "2-0", "3-0")(world)
+        valid = await condition(world, "Valid")
+        require(valid["status"] == "True", f"Valid says: {valid}")
 
     plane.run(scenario)

@@ -101,6 +101,20 @@ def test_a_volume_whose_class_cannot_grow_is_not_tried_and_the_rest_is_done() ->
     assert "storage class slow does not allow it" in valid.message
 
 
+def test_the_size_of_a_volume_that_is_refused_for_good_can_be_lowered_again() -> None:
+    """The rule of the definition that lets it asks for this reason in Valid."""
+    found, wanted = facts(kube()), rendered()
+    for one, valid in ((THERE, "False"), (MISSING, "False"), (THERE._replace(for_good=False), "True")):
+        decision = decide(found, wanted, {CLAIM: one})
+        by_type = {it.type: it for it in conditions(found, decision, health_of(found), (), (), 1)}
+        assert by_type["Valid"].status == valid
+        if valid == "False":
+            assert by_type["Valid"].reason == "RefusedChange"
+            assert one.text in by_type["Valid"].message
+    other = decide(found, wanted, {SET: THERE})
+    assert other.unable == [], "it is no part of the specification that could be lowered"
+
+
 def test_a_volume_whose_class_is_not_known_is_tried() -> None:
     for expandable in (None, True):
         view, wanted = growing(expandable)

@@ -186,7 +186,7 @@ def _valid(facts: Facts, decision: Decision, impossible: Sequence[str]) -> Fact:
         return (
             "False",
             Reason.REFUSED_CHANGE,
-            "the old value is kept, the rest is done: " + first_texts(impossible),
+            "what cannot be done is left as it is, the rest is done: " + first_texts(impossible),
         )
     if facts.unknown_fields:
         return "True", Reason.UNKNOWN_FIELDS, unknown_text(facts.unknown_fields)
