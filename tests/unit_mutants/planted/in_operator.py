@@ -6,6 +6,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _plan = bugs_in("operator/src/waltz_operator/plan")
+_status = bugs_in("operator/src/waltz_operator/plan/status")
 _model = bugs_in("operator/src/waltz_operator/model")
 _resources = bugs_in("operator/src/waltz_operator/resources")
 _run = bugs_in("operator/src/waltz_operator/run")
@@ -92,6 +93,23 @@ OPERATOR_BUGS = (
         "    decision.unable += refused_volumes(rejected)\n",
         "",
         "A size that a LimitRange refuses can never be lowered: the cluster can only be deleted.",
+    ),
+    # ---- a namespace that goes as a whole
+    _run(
+        "credentials_go_before_the_tree",
+        "operator",
+        "observe.py",
+        "        if not value and cluster.metadata.deleting:  # the end",
+        "        if not value and not cluster.metadata.name:  # the end",
+        "A namespace with a cluster in a ZooKeeper that asks for credentials is never deleted.",
+    ),
+    _status(
+        "a_deletion_does_not_say_what_it_waits_for",
+        "operator",
+        "progressing.py",
+        "        for first in decision.blocked[:1]:\n",
+        "        for first in decision.blocked[:0]:\n",
+        "Progressing says that the cluster is being deleted, and nobody knows of the annotation that helps.",
     ),
     # ---- the managed ZooKeeper
     _model(

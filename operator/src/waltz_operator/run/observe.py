@@ -388,10 +388,12 @@ class Observer:
         if auth is None:
             return Ensemble(where, root)
         secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, auth.secret_name)
-        value = secret_data(secret).get(auth.key)
+        value = secret_data(secret).get(auth.key, b"").decode(errors="replace").strip()
+        if not value and cluster.metadata.deleting:  # the end of its namespace has taken the Secret along
+            value = self._ensembles.credentials((cluster.metadata.namespace, cluster.metadata.name)) or ""
         if not value:
             return Unknown(f"Secret {auth.secret_name} has no {auth.key}: the credentials of ZooKeeper")
-        return Ensemble(where, root, auth.scheme, value.decode(errors="replace").strip(), auth.acl)
+        return Ensemble(where, root, auth.scheme, value, auth.acl)
 
     async def _own_secret(self, cluster: WaltzCluster, name: str) -> Object | None:
         """Where it is this cluster's."""

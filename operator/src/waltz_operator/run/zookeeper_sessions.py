@@ -79,6 +79,11 @@ class Ensembles:
         self._users: dict[Owner, _Key] = {}
         self._since: dict[_Key, float] = {}  # without a connection, as far as calls have seen; loop.time()
 
+    def credentials(self, owner: Owner) -> str | None:
+        """Those of the cluster's last session; None where it had none."""
+        key = self._users.get(owner)
+        return None if key is None else key[2]
+
     async def store(self, owner: Owner, ensemble: Ensemble) -> ZooKeeperStore:
         """The session for a cluster; ConfigError, ConnectError (also when there is none yet)."""
         if not ensemble.connect_string:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from operator_tests.plan.cluster import KEY, desired, facts, kube
+from operator_tests.plan.cluster import KEY, desired, facts, kube, told
 from operator_tests.resources.clusters import cluster, objects
 from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_operator.model.actions import (
@@ -348,6 +348,16 @@ def test_safety_a7_what_is_not_proven_to_be_ours_is_not_deleted(
     decision = decide(left(tree), ())
     assert (decision.actions, [one.reason for one in decision.blocked]) == ([], [reason])
     assert isinstance(still_so(left(tree), DeleteTree("c", KEY, "proof")), Denied)
+
+
+def test_progressing_says_why_a_deletion_waits_and_what_to_do() -> None:
+    found = left(Unknown("Secret zk has no auth: the credentials of ZooKeeper"))
+    status, reason, message = told(found, decide(found, ()))
+    assert (status, reason) == ("True", "ZooKeeperUnknown")
+    assert "Secret zk has no auth" in message
+    assert "waltz.dev/skip-teardown=c" in message
+    going = left(NoTree())
+    assert told(going, decide(going, ())) == ("True", "Deleting", "the cluster is being deleted")
 
 
 @pytest.mark.parametrize("tree", [TREE, SERVED, CUT, NoTree(), Unknown("its pods are gone")])

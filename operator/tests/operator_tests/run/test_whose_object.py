@@ -11,6 +11,9 @@ import pytest
 from operator_tests.kube.objects import ObjectsKube
 from operator_tests.plan.cluster import facts, kube, rendered
 from operator_tests.resources.clusters import UID, cluster
+from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeConflictError, KubeError
@@ -22,6 +25,7 @@ from waltz_operator.run.access import Access
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.write_kubernetes import KubernetesWriter
+from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 
 LABELS = {"app.kubernetes.io/instance": "ledger", "app.kubernetes.io/managed-by": "waltz-operator"}
 FOREIGN = "ledger exists and does not belong to this cluster: rename the cluster, or move that object away"
@@ -115,6 +119,41 @@ async def access(of: WaltzCluster, *secrets: Object) -> Access:
         return await observer.access(of)
     finally:
         files.close()
+
+
+async def test_a_deletion_keeps_the_credentials_that_went_with_the_namespace() -> None:
+    """Kubernetes deletes all Secrets of a namespace at once, and makes none there any more; the tree is
+    deleted later. A cluster that lives is to notice."""
+    spec = {
+        "zookeeper": {"managed": None, "connectString": "zk:2181", "auth": {"secretName": "zk"}},
+        "tls": {"mode": "Disabled"},
+    }
+    live = cluster(spec)
+    gone = live.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+    credentials = {
+        "kind": "Secret",
+        "metadata": {"name": "zk"},
+        "data": {"auth": base64.b64encode(b"u:p\n").decode()},
+    }
+
+    async def connect(_settings: ZooKeeperSettings) -> ZooKeeperStore:
+        return MemoryZooKeeper().session(10.0)
+
+    server, ensembles, files = ObjectsKube(credentials), Ensembles(connect), TlsFiles()
+    try:
+        observer = Observer(server, ensembles, files, lambda: 0.0)
+        found = (await observer.access(live)).ensemble
+        assert isinstance(found, Ensemble)
+        assert found.credentials == "u:p"
+        await ensembles.store((live.metadata.namespace, live.metadata.name), found)
+        server.objects.clear()
+        assert isinstance((await observer.access(live)).ensemble, Unknown)
+        assert (await observer.access(live._replace(metadata=gone))).ensemble == found
+        other = Observer(server, Ensembles(connect), files, lambda: 0.0)
+        assert isinstance((await other.access(live._replace(metadata=gone))).ensemble, Unknown)
+    finally:
+        files.close()
+        await ensembles.close()
 
 
 async def test_a_secret_of_somebody_else_is_neither_used_nor_written_over() -> None:

@@ -22,6 +22,8 @@ Report = tuple[Reason, str]
 def progressing(facts: Facts, decision: Decision) -> Fact:
     """Status, reason and message."""
     if facts.desired.deleting:
+        for first in decision.blocked[:1]:
+            return "True", Reason(first.reason), f"{first.what}: {first.text}"
         return "True", Reason.DELETING, decision.message or "the cluster is being deleted"
     if decision.invalid is not None:
         return "False", *decision.invalid
