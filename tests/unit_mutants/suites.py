@@ -423,6 +423,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_operator/plan/preconditions.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/plan/kept_data.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/run/observe.py": (f"{_OPERATOR}/run/test_whose_object.py",),
+    "waltz_operator/plan/status/conditions.py": (f"{_OPERATOR}/plan/test_phase.py",),
     "waltz_operator/plan/status/progressing.py": (f"{_OPERATOR}/plan/test_teardown.py",),
     "waltz_operator/run/write_kubernetes.py": (
         f"{_OPERATOR}/run/test_disown.py",

@@ -94,6 +94,15 @@ OPERATOR_BUGS = (
         "",
         "A size that a LimitRange refuses can never be lowered: the cluster can only be deleted.",
     ),
+    # ---- the phase
+    _status(
+        "a_cluster_that_answers_nobody_is_being_created",
+        "operator",
+        "conditions.py",
+        'return "Degraded" if health.healthy or _has_run(facts) else "Creating"',
+        'return "Degraded" if health.healthy or health.caught_up else "Creating"',
+        "The phase of a cluster that has lost everybody is that of one which has never had anybody.",
+    ),
     # ---- a namespace that goes as a whole
     _run(
         "credentials_go_before_the_tree",

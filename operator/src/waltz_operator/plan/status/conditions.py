@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster_status import Condition, ConditionStatus, ConditionType
 from waltz_operator.model.dying_volumes import dying_storage, dying_zookeeper
 from waltz_operator.model.ensemble import servers
@@ -229,6 +230,18 @@ def headline(found: Sequence[Condition]) -> str:
     return progress.reason
 
 
+def _has_run(facts: Facts) -> bool:
+    """Whether a replica of any partition has ever taken part in a store session, by ZooKeeper."""
+    tree = facts.tree if isinstance(facts.tree, TreeView) else None
+    records = (facts.record(partition) for partition in range(tree.num_partitions if tree else 0))
+    return any(
+        replica.session_id >= 0
+        for record in records
+        if isinstance(record, PartitionMetadata)
+        for replica in record.replicas.values()
+    )
+
+
 def phase(facts: Facts, decision: Decision, health: Health) -> str:
     """The whole in one word."""
     if facts.desired.deleting:
@@ -242,6 +255,6 @@ def phase(facts: Facts, decision: Decision, health: Health) -> str:
     if health.healthy is None:
         return "Unknown"
     if health.unhealthy:
-        return "Degraded" if health.healthy or health.caught_up else "Creating"
+        return "Degraded" if health.healthy or _has_run(facts) else "Creating"
     changing = decision.requeue_seconds < 10 and progressing(facts, decision)[0] == "True"
     return "Changing" if changing else "Ready"
