@@ -81,8 +81,8 @@ OPERATOR_BUGS = (
         "secrets_of_a_deleted_cluster_stay_with_delete",
         "volumes",
         "teardown.py",
-        "        decision.actions.extend(going)\n",
-        "        going = ()\n",
+        "    decision.actions.extend(going)\n",
+        "    going = ()\n",
         "Credentials and copies of the records outlive every cluster.",
     ),
     # ---- volumes that are refused
@@ -93,6 +93,22 @@ OPERATOR_BUGS = (
         "    decision.unable += refused_volumes(rejected)\n",
         "",
         "A size that a LimitRange refuses can never be lowered: the cluster can only be deleted.",
+    ),
+    _plan(
+        "what_an_orphaning_deletion_released_stays",
+        "operator",
+        "kept_data.py",
+        "if _has_lost_its_owner(key, view)),",
+        "if not key.kind),",
+        "The managed ZooKeeper, and the key of the authority, outlive a cluster that --cascade=orphan deleted.",
+    ),
+    _plan(
+        "an_orphaning_deletion_is_not_waited_for",
+        "operator",
+        "teardown.py",
+        "    if facts.desired.orphaning:\n",
+        "    if facts.desired.orphaning and not kube:\n",
+        "Kubernetes releases what was made the cluster's own a moment before, and it stays.",
     ),
     # ---- the phase
     _status(
@@ -190,8 +206,8 @@ OPERATOR_BUGS = (
         "every_owner_is_removed",
         "volumes",
         "write_kubernetes.py",
-        'left = [one for one in present if one.get("uid") != cluster.uid]',
-        "left = [one for one in present if not cluster.uid]",
+        'wanted = [one for one in present if one.get("uid") != cluster.uid]',
+        "wanted = [one for one in present if not cluster.uid]",
         "What somebody else has made an owner of a volume owns it no longer.",
     ),
     # ---- what another writer changed

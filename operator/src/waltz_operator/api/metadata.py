@@ -14,6 +14,8 @@ SERVED_VERSIONS = (VERSION, "v1beta1")
 API_VERSION = f"{GROUP}/{VERSION}"
 API_VERSIONS = tuple(f"{GROUP}/{one}" for one in SERVED_VERSIONS)
 FINALIZER = f"{GROUP}/operator"
+ORPHAN = "orphan"
+"""Finalizer of Kubernetes: garbage collection takes the object out of the owners of what it owns first."""
 FIELD_MANAGER = "waltz-operator"
 
 LABEL_NAME = "app.kubernetes.io/name"

@@ -19,7 +19,7 @@ from uuid import UUID, uuid5
 from waltz_cluster.moving import ServerMove
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
 from waltz_operator.api.cluster_status import ServerMoveState
-from waltz_operator.api.metadata import SKIP_TEARDOWN
+from waltz_operator.api.metadata import ORPHAN, SKIP_TEARDOWN
 from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.servers import LoadRebalance
 from waltz_operator.api.topology import (
@@ -123,6 +123,8 @@ class Desired:
     adopt_key: UUID | None = None
     paused: bool = False
     deleting: bool = False
+    orphaning: bool = False
+    """It is deleted with `--cascade=orphan`, and garbage collection has not released yet what it owns."""
     reclaim_delete: bool = False
     allow_pause: bool = False
     skip_teardown: bool = False
@@ -183,6 +185,7 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         adopt_key=UUID(str(adopt)) if adopt else None,
         paused=spec.paused,
         deleting=meta.deleting,
+        orphaning=meta.deleting and ORPHAN in meta.finalizers,
         reclaim_delete=spec.reclaim_policy is ReclaimPolicy.DELETE,
         allow_pause=spec.storage.allow_pause,
         skip_teardown=meta.annotations.get(SKIP_TEARDOWN) == meta.name,

@@ -96,7 +96,7 @@ class Facts:
     restarts_wait: str = ""
     credentials: str = ""
     closure: Closure | None = None
-    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
+    own_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)
 
     @property
@@ -281,7 +281,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         restarts_wait=closed(snapshot.cluster.spec.restarts.window, snapshot.now),
         credentials=snapshot.credentials,
         closure=snapshot.closure,
-        data_secrets=snapshot.data_secrets,
+        own_secrets=snapshot.own_secrets,
         overridden=snapshot.overridden,
     )
 

@@ -252,14 +252,15 @@ class PVCView:
 
 
 class SecretView(NamedTuple):
-    """A Secret of the cluster that is needed for its data, or is a copy of it. All but the uid as in
-    `PVCView`."""
+    """A Secret that the operator made for the cluster. `data`: it is needed for its data, or is a copy of it;
+    the rest as in `PVCView`."""
 
     uid: str
     owners: tuple[str, ...] = ()
     created: float = 0.0
     cluster: str | None = None
     deleting: bool = False
+    data: bool = True
 
 
 NO_POD = "it has no pod; a quota or an admission rule may be in the way"
@@ -356,8 +357,8 @@ class Snapshot:
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
     ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made,
-    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `data_secrets`: by
-    name, the Secrets that stay where its volumes do. `problems`: what is
+    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `own_secrets`: by
+    name, as `run.own_secrets` says. `problems`: what is
     wrong with the specification beyond what the API server checks (one line each); nothing but status is
     written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
     progress (one line each). `overridden`: objects that were written and are stored with other values.
@@ -383,7 +384,7 @@ class Snapshot:
     operator_namespace: str = "waltz-system"
     images: ImageDefaults = field(default_factory=ImageDefaults)
     installation: str = ""
-    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
+    own_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from waltz_operator.model.actions import DisownObject, EmitEvent, OwnObject
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, SecretView
+from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, PVCView, SecretView
 
 
 def of_another(facts: Facts, view: PVCView | SecretView) -> bool:
@@ -35,7 +35,7 @@ def still_owned(facts: Facts, kube: KubeView) -> tuple[DisownObject, ...]:
     delete = facts.desired.deleting and facts.desired.reclaim_delete
     found: list[tuple[ObjectKey, PVCView | SecretView]] = [
         *((ObjectKey("PersistentVolumeClaim", name), view) for name, view in sorted(kube.pvcs.items())),
-        *((ObjectKey("Secret", name), view) for name, view in sorted(facts.data_secrets.items())),
+        *((ObjectKey("Secret", name), view) for name, view in sorted(facts.own_secrets.items()) if view.data),
     ]
     why = "garbage collection is to delete no data"
     if facts.desired.deleting:
@@ -51,13 +51,29 @@ def still_owned(facts: Facts, kube: KubeView) -> tuple[DisownObject, ...]:
     )
 
 
-def go_with_it(facts: Facts) -> tuple[OwnObject, ...]:
-    """With Delete: the Secrets that garbage collection is to delete after the cluster."""
-    return tuple(
-        OwnObject(ObjectKey("Secret", name), view.uid, "the cluster is deleted with reclaimPolicy Delete")
-        for name, view in sorted(facts.data_secrets.items())
-        if facts.desired.uid not in view.owners and not view.deleting and not of_another(facts, view)
-    )
+def go_with_it(facts: Facts, kube: KubeView) -> tuple[OwnObject, ...]:
+    """What garbage collection is to delete after the cluster, and would leave: with Delete the Secrets that
+    its data needed; what has lost its owner by a deletion with `--cascade=orphan`."""
+    delete = facts.desired.reclaim_delete
+    secrets = {ObjectKey("Secret", name): view for name, view in sorted(facts.own_secrets.items())}
+    found = [
+        *((key, view.uid) for key, view in sorted(kube.objects.items()) if _has_lost_its_owner(key, view)),
+        *(
+            (key, view.uid)
+            for key, view in secrets.items()
+            if facts.desired.uid not in view.owners and not view.deleting
+            if (delete and not of_another(facts, view) if view.data else not view.owners)
+        ),
+    ]
+    return tuple(OwnObject(key, uid, "the cluster is being deleted") for key, uid in found)
+
+
+def _has_lost_its_owner(key: ObjectKey, view: ObjectView) -> bool:
+    """Whether it is an object that the operator has applied, whose kind the cluster owns, and nobody owns it.
+    Jobs are deleted by the operator."""
+    if key.kind in ("PersistentVolumeClaim", "Secret", "Job") or not view.applied_hash or view.deleting:
+        return False
+    return view.body is not None and not (view.body.get("metadata") or {}).get("ownerReferences")
 
 
 def cannot_be_kept(facts: Facts, kube: KubeView) -> tuple[EmitEvent, ...]:

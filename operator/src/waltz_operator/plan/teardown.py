@@ -2,7 +2,7 @@
 ZooKeeper (only when it has this cluster's key) and the volumes; the managed ZooKeeper last, by garbage
 collection, with the Secrets that its data needed. With Retain the tree, these Secrets and all volumes stay.
 So do volumes of an earlier cluster of that name with Delete, where this one never had a key (`kept_data`).
-Pure.
+The same with `--cascade=orphan`: what garbage collection was to leave is made the cluster's own again. Pure.
 
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
 pods go before the cluster's turn comes.
@@ -28,7 +28,6 @@ from waltz_operator.model.actions import (
     DeletePVC,
     DeleteTree,
     EmitEvent,
-    OwnObject,
 )
 from waltz_operator.model.ensemble import claims
 from waltz_operator.model.facts import Facts
@@ -48,7 +47,7 @@ def tear_down(facts: Facts, decision: Decision) -> None:
     if isinstance(kube, Unknown):
         decision.block(Blocked("deletion", Reason.KUBERNETES_UNKNOWN, kube.reason))
         return
-    owned, going = still_owned(facts, kube), tuple[OwnObject, ...]()
+    owned = still_owned(facts, kube)
     decision.actions.extend(owned)
     if not facts.desired.reclaim_delete:
         decision.actions.extend(cannot_be_kept(facts, kube))
@@ -64,8 +63,14 @@ def tear_down(facts: Facts, decision: Decision) -> None:
         if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
         _report_kept(facts, kube, decision)
-        going = go_with_it(facts)
-        decision.actions.extend(going)
+    if facts.desired.orphaning:
+        decision.step, decision.message = (
+            "owned objects",
+            "Kubernetes has not released yet what the cluster owns",
+        )
+        return
+    going = go_with_it(facts, kube)
+    decision.actions.extend(going)
     if owned or going:  # the finalizer waits until it is seen that garbage collection finds what it is to
         decision.step = "volumes"
         return

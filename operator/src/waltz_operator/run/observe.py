@@ -46,11 +46,11 @@ from waltz_operator.resources.console import TOKEN_KEY
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import SECRET_KEY, Level
 from waltz_operator.run.access import Access, digest_of
-from waltz_operator.run.data_secrets import data_secrets
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.kept_reads import FreshReads, KeptReads, Reads, WatchedTree
 from waltz_operator.run.observe_processes import Limits, Processes
 from waltz_operator.run.overridden import Overridden, recent
+from waltz_operator.run.own_secrets import own_secrets
 from waltz_operator.run.read_objects import read_objects, with_missing
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
@@ -179,7 +179,7 @@ class Observer:
         self._drop_kept((namespace, name))  # of the look that this one replaces
         body, cluster = await self._cluster(namespace, name)
         access = await self.access(cluster)
-        secrets = await data_secrets(self._kube, cluster)
+        secrets = await own_secrets(self._kube, cluster)
         kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
             self._objects(cluster), self._migrations(cluster), self._tree(cluster, access, self._fresh)
         )
@@ -274,7 +274,7 @@ class Observer:
             exported_at=access.exports.made,
             exports_since=access.exports.created,
             certificates=held_certificates(access.secrets),
-            data_secrets=look.data_secrets,
+            own_secrets=look.own_secrets,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,

@@ -38,7 +38,7 @@ class KubernetesLook:
     unreadable: tuple[UnreadableError, ...]
     at: float
     access_at: float
-    data_secrets: Mapping[str, SecretView] = field(default_factory=dict)
+    own_secrets: Mapping[str, SecretView] = field(default_factory=dict)
 
 
 class RetainedLooks:

@@ -83,6 +83,31 @@ def test_what_an_earlier_release_made_its_own_is_let_go_while_the_cluster_lives(
     plane.run(scenario)
 
 
+def test_what_nobody_owns_goes_with_the_cluster(plane: Plane) -> None:
+    """As garbage collection leaves it when the cluster is deleted with `--cascade=orphan`."""
+
+    async def scenario(world: World) -> None:
+        await stories.play(world, stories.install(replicas=3))
+        of_it = (
+            kinds.CONFIG_MAP,
+            kinds.ENDPOINT_SLICE,
+            kinds.POD_DISRUPTION_BUDGET,
+            kinds.SECRET,
+            kinds.SERVICE,
+        )
+        for kind in of_it:
+            for one in await world.kube.list(kind, world.namespace):
+                patch: dict[str, Any] = {"metadata": {"ownerReferences": []}}
+                await world.kube.merge_patch(kind, world.namespace, one["metadata"]["name"], patch)
+        await world.delete()
+        await world.settle()
+        await world.machinery.settle()
+        for kind in of_it:
+            require(await names(world, kind) == set(), f"left: {await names(world, kind)}")
+
+    plane.run(scenario)
+
+
 def test_with_delete_volumes_and_secrets_go(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(world, install())

@@ -20,7 +20,15 @@ from waltz_operator.model.actions import (
 )
 from waltz_operator.model.desired import desired_of
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import KubeView, ObjectKey, PVCView, SecretView, TreeView, Unknown
+from waltz_operator.model.snapshot import (
+    KubeView,
+    ObjectKey,
+    ObjectView,
+    PVCView,
+    SecretView,
+    TreeView,
+    Unknown,
+)
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied
@@ -95,7 +103,7 @@ def owned(found: Facts, *owners: str) -> Facts:
         found,
         kube=replace(found.kube, pvcs=claims),
         desired=replace(found.desired, uid=OWN),
-        data_secrets=secrets,
+        own_secrets=secrets,
     )
 
 
@@ -168,6 +176,47 @@ def test_with_delete_the_secrets_go_with_the_cluster_when_the_volumes_are_gone()
     assert decide(owned(gone, OWN), ()).teardown_complete
     kept = decide(owned(ending(delete=False, gone=CLAIMS), "another"), ())
     assert not any(isinstance(action, OwnObject) for action in kept.actions)
+
+
+def released(found: Facts, *owners: str) -> Facts:
+    """The same with objects that the operator has applied, and a certificate: owned by these."""
+    assert isinstance(found.kube, KubeView)
+    references = [{"uid": one} for one in owners]
+    objects = {
+        ObjectKey(kind, "c"): ObjectView(
+            f"uid of {kind}", "1", "hash", {"metadata": {"ownerReferences": references}}
+        )
+        for kind in ("StatefulSet", "Service", "PersistentVolumeClaim", "Secret", "Job")
+    }
+    nobody: dict[str, object] = {"metadata": {}}
+    objects[ObjectKey("Service", "going")] = ObjectView("uid", "1", "hash", nobody, deleting=True)
+    objects[ObjectKey("Service", "of-a-person")] = ObjectView("uid", "1", None, nobody)
+    secrets = {"c-tls-ca": SecretView("uid of Secret", owners, data=False)}
+    wanted = replace(found.desired, uid=OWN)
+    return replace(found, kube=replace(found.kube, objects=objects), own_secrets=secrets, desired=wanted)
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_an_orphaning_deletion_has_released_goes_all_the_same(delete: bool) -> None:
+    found = ending(delete=delete, gone=CLAIMS)
+    decision = decide(released(found), ())
+    assert [one.key for one in decision.actions if isinstance(one, OwnObject)] == [
+        ObjectKey("Service", "c"),
+        ObjectKey("StatefulSet", "c"),
+        ObjectKey("Secret", "c-tls-ca"),
+    ]
+    assert not decision.teardown_complete  # not before it is seen
+    assert decide(released(found, OWN), ()).teardown_complete
+    assert decide(released(found, "another"), ()).teardown_complete
+
+
+def test_an_orphaning_deletion_waits_until_everything_is_released() -> None:
+    """Later Kubernetes would take the cluster out of the owners once more."""
+    found = released(ending(delete=True, gone=CLAIMS))
+    found = replace(found, desired=replace(found.desired, orphaning=True))
+    decision = decide(found, ())
+    assert (decision.actions, decision.teardown_complete) == ([], False)
+    assert told(found, decision)[2] == "Kubernetes has not released yet what the cluster owns"
 
 
 def test_with_delete_what_the_cluster_owns_stays_its_own() -> None:
@@ -266,14 +315,12 @@ def aged(found: Facts, created: float, *owners: str, mark: str | None = None) ->
     found = owned(found, *owners)
     assert isinstance(found.kube, KubeView)
     claims = {name: replace(claim, created=created, cluster=mark) for name, claim in found.kube.pvcs.items()}
-    secrets = {
-        name: view._replace(created=created, cluster=mark) for name, view in found.data_secrets.items()
-    }
+    secrets = {name: view._replace(created=created, cluster=mark) for name, view in found.own_secrets.items()}
     return replace(
         found,
         kube=replace(found.kube, pvcs=claims),
         desired=replace(found.desired, created=MADE),
-        data_secrets=secrets,
+        own_secrets=secrets,
     )
 
 

@@ -15,7 +15,7 @@ from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeConflictError
 from waltz_operator.model.actions import DisownObject, OwnObject
 from waltz_operator.model.snapshot import ObjectKey, SecretView
-from waltz_operator.run.data_secrets import data_secrets
+from waltz_operator.run.own_secrets import own_secrets
 from waltz_operator.run.write_kubernetes import KubernetesWriter
 
 CLAIM = ObjectKey("PersistentVolumeClaim", "ledger")
@@ -77,4 +77,16 @@ async def test_the_secrets_that_stay_are_looked_for() -> None:
     mine["metadata"] |= {"creationTimestamp": "1970-01-01T00:00:07Z", "annotations": {CLUSTER_UID: "u"}}
     server = ObjectsKube(mine, stands("Secret", "ledger-zookeeper-export"))
     seen = SecretView("live", (UID,), 7.0, "u")
-    assert await data_secrets(server, cluster()) == {"ledger-zookeeper-auth": seen}
+    assert await own_secrets(server, cluster()) == {"ledger-zookeeper-auth": seen}
+
+
+async def test_of_a_cluster_that_is_deleted_the_others_are_looked_for_too() -> None:
+    """A certificate of cert-manager, or of a person, is theirs."""
+    names = ("ledger-tls-ca", "ledger-tls-server", "ledger-console-token", "ledger-zookeeper-export")
+    server = ObjectsKube(*(stands("Secret", name, **LABELS) for name in names))
+    for mode, found in (("SelfSigned", names), ("Disabled", names[2:])):
+        live = cluster({"tls": {"mode": mode}})
+        gone = live.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+        seen = await own_secrets(server, live._replace(metadata=gone))
+        assert set(seen) == set(found)
+        assert [name for name, view in seen.items() if view.data] == ["ledger-zookeeper-export"]
