@@ -32,6 +32,7 @@ from tests.unit_mutants.planted.in_store import STORE_BUGS
 from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
+from tests.unit_mutants.planted.in_trees import TREE_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
 
@@ -61,6 +62,7 @@ ALL_BUGS = (
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,
     *RESTORED_BUGS,
+    *TREE_BUGS,
     *TOOLS_BUGS,
     *SPARK_BUGS,
     *OPERATOR_PASS_BUGS,

@@ -157,8 +157,8 @@ ADMIN_BUGS = (
         "cluster_deleted_with_the_one_around_it",
         "seeding",
         "seeding.py",
-        "        if (inner := await cluster_at_or_below(store, path)) is not None:\n",
-        "        if not force and (inner := await cluster_at_or_below(store, path)) is not None:\n",
+        "    for inner in clusters_below(paths, found):\n",
+        "    for inner in () if force else clusters_below(paths, found):\n",
         "Whoever deletes a cluster deletes another one that lies below it, with its servers running.",
     ),
     _bug(

@@ -1,80 +1,100 @@
 """Clusters whose roots lie below each other: none is created that way, and none is deleted with another one.
 
-Whoever deletes, exports or restricts a cluster does it to everything below its root. One that was created
-below another one by an earlier release is used like any other.
+Whoever deletes, exports or restricts a cluster does it to everything below its root, so a nested cluster is
+looked for at every znode below it, also among the cluster's own. One that was created below another one by an
+earlier release is used like any other.
+
+Two that are created at the same time: the inner one is written under the versions of the znodes above it
+(`check_alone`), which the root of the outer one has changed or not yet; in the second case the outer one
+finds it afterwards (`check_none_below`).
 """
 
 from __future__ import annotations
 
 from waltz_admin.errors import ClusterExistsError
+from waltz_admin.subtree import Subtree, read_subtree
 from waltz_cluster.errors import AuthError, NoNodeError, SerializationError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams
-from waltz_cluster.store import ZooKeeperReads
+from waltz_cluster.store import CheckOp, Op, ZooKeeperStore
 
 
-async def check_alone(store: ZooKeeperReads, paths: ClusterPaths) -> None:
-    """ClusterExistsError when there is a cluster at a znode above the root, or below it."""
+async def check_alone(store: ZooKeeperStore, paths: ClusterPaths) -> list[Op]:
+    """ClusterExistsError when there is a cluster at a znode above the root, or below it.
+
+    The checks belong to the transaction that makes the cluster: with them no cluster has been made above it
+    meanwhile.
+    """
+    checks: list[Op] = []
     for path in paths.ancestors:
         try:
-            above = await _is_cluster(store, path)
-        except AuthError:
-            continue  # of somebody else, who does not let us see it
-        if above:
+            data, stat = await store.get(path)
+        except (AuthError, NoNodeError):
+            continue  # of somebody else, who does not let us see it, or yet to be created
+        if _has_params(data) and await store.exists(ClusterPaths(path).store) is not None:
             raise ClusterExistsError(
                 f"{paths.root} lies below the root of another cluster, {path}: choose a root that is not below it"
             )
-    for path in await foreign(store, paths):
-        if (below := await cluster_at_or_below(store, path)) is not None:
-            raise ClusterExistsError(
-                f"{paths.root} lies above the root of another cluster, {below}: choose a root that is not above it"
-            )
+        checks.append(CheckOp(path, stat.version))
+    for path in clusters_below(paths, await read_subtree(store, paths.root)):
+        raise ClusterExistsError(
+            f"{paths.root} lies above the root of another cluster, {path}: choose a root that is not above it"
+        )
+    return checks
 
 
-async def foreign(store: ZooKeeperReads, paths: ClusterPaths) -> list[str]:
-    """The znodes at the root, in `ids` and in `store` that are none of a cluster's, of this release or of
-    0.13.2."""
-    known = {
-        paths.root: {
-            paths.ids,
-            paths.server_descriptors,
-            paths.challenges,
-            paths.store,
-            paths.preferences,
-            paths.producers,
-        },
-        paths.ids: {paths.client_ids, paths.server_ids},
-        paths.store: {paths.partitions, paths.group, paths.assignment, paths.connection, paths.admin_lock},
+async def check_none_below(store: ZooKeeperStore, paths: ClusterPaths) -> None:
+    """After a cluster was made at a znode that was there before: ClusterExistsError when another one came
+    below it in the same moment. From then on none does."""
+    for path in clusters_below(paths, await read_subtree(store, paths.root)):
+        raise ClusterExistsError(
+            f"the cluster at {paths.root} was created, and at the same time another one at {path}, below it: neither is "
+            "deleted with the other one, delete the one that is not wanted (the one below first)"
+        )
+
+
+def clusters_below(paths: ClusterPaths, found: Subtree) -> list[str]:
+    """The roots of clusters below this one's root, outermost first; `found` is everything at and below it.
+
+    The data alone do not decide: other records of a cluster can be read as a name and a number.
+    """
+    own = _own(paths)
+    return [
+        root
+        for path, (data, _) in found.items()
+        if (root := paths.root + path) not in own and f"{path}/store" in found and _has_params(data)
+    ]
+
+
+def foreign(paths: ClusterPaths, found: Subtree) -> list[str]:
+    """The znodes at the root that are none of a cluster's, of this release or of 0.13.2."""
+    own = _own(paths)
+    return [paths.root + path for path in found if path.count("/") == 1 and paths.root + path not in own]
+
+
+def _own(paths: ClusterPaths) -> set[str]:
+    """The znodes of a cluster whose names are always the same."""
+    return {
+        paths.root,
+        paths.ids,
+        paths.client_ids,
+        paths.server_ids,
+        paths.server_descriptors,
+        paths.challenges,
+        paths.preferences,
+        paths.producers,
+        paths.store,
+        paths.partitions,
+        paths.group,
+        paths.assignment,
+        paths.connection,
+        paths.admin_lock,
     }
-    found: list[str] = []
-    for parent, names in known.items():
-        found += [path for path in await _children(store, parent) if path not in names]
-    return found
 
 
-async def cluster_at_or_below(store: ZooKeeperReads, path: str) -> str | None:
-    """The root of a cluster: this znode, or the first one below it; None when there is none."""
-    pending = [path]
-    while pending:
-        at = pending.pop()
-        if await _is_cluster(store, at):
-            return at
-        pending += reversed(await _children(store, at))
-    return None
-
-
-async def _is_cluster(store: ZooKeeperReads, path: str) -> bool:
+def _has_params(data: bytes | None) -> bool:
     try:
-        data, _ = await store.get(path)
         ClusterParams.from_bytes(data)
-    except (NoNodeError, SerializationError):
+    except SerializationError:
         return False
     return True
-
-
-async def _children(store: ZooKeeperReads, path: str) -> list[str]:
-    try:
-        names, _ = await store.get_children(path)
-    except NoNodeError:
-        return []
-    return [f"{path}/{name}" for name in names]

@@ -18,7 +18,8 @@ from waltz_admin.errors import (
     ClusterTreeLostError,
     WrongClusterNameError,
 )
-from waltz_admin.nested import check_alone, cluster_at_or_below, foreign
+from waltz_admin.nested import check_alone, check_none_below, clusters_below, foreign
+from waltz_admin.subtree import read_subtree
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.errors import (
     NodeExistsError,
@@ -74,7 +75,7 @@ async def create(
     check_name(name)
     for attempt in range(_ATTEMPTS):
         tree = await _read(store, paths)
-        found = _check(paths, tree, name, num_partitions, recorded_cluster_key)
+        found = await _checked(store, paths, tree, name, num_partitions, recorded_cluster_key)
         wanted = _wanted(paths, name, num_partitions, found, new_key)
         ops = await _missing(store, paths, tree, wanted)
         if not ops:
@@ -83,13 +84,15 @@ async def create(
             if not exist_ok:
                 raise ClusterExistsError(f"there is already a cluster {name!r} at {root}")
             return CreateResult(False, found)
-        await check_alone(store, paths)
+        checks = await check_alone(store, paths)
         try:
-            await store.transaction(ops)
+            await store.transaction([*checks, *ops])
         except (NodeExistsError, NoNodeError, VersionConflictError):
             if attempt + 1 == _ATTEMPTS:
                 raise
             continue  # somebody else is creating it too: read again
+        if paths.root in tree:
+            await check_none_below(store, paths)
         return CreateResult(True, StoreParams.from_bytes(wanted[paths.store]))
     raise AdminError(f"{root} keeps changing")
 
@@ -117,23 +120,29 @@ async def create_exactly(
     for _ in range(_ATTEMPTS):
         tree = await _read(store, paths)
         if any(data for data, _ in tree.values()) or len(tree) > 1:
-            return _is_this_one(paths, tree, name, num_partitions, cluster_key)
-        await check_alone(store, paths)
+            return await _is_this_one(store, paths, tree, name, num_partitions, cluster_key)
         ops = await _missing(
             store, paths, tree, _wanted(paths, name, num_partitions, None, lambda: cluster_key)
         )
+        checks = await check_alone(store, paths)
         try:
-            await store.transaction(ops)
+            await store.transaction([*checks, *ops])
         except (NodeExistsError, NoNodeError, VersionConflictError):
             continue  # somebody else is creating something: read again
+        if paths.root in tree:
+            await check_none_below(store, paths)
         return True
     raise AdminError(f"{root} keeps changing")
 
 
-def _is_this_one(paths: ClusterPaths, tree: Tree, name: str, num_partitions: int, cluster_key: UUID) -> bool:
+async def _is_this_one(
+    store: ZooKeeperStore, paths: ClusterPaths, tree: Tree, name: str, num_partitions: int, cluster_key: UUID
+) -> bool:
     """False (nothing to do) for exactly this cluster, complete; ClusterExistsError for anything else."""
-    found = _check(paths, tree, name, num_partitions, None)
+    found = await _checked(store, paths, tree, name, num_partitions, None)
     if found is None or found.cluster_key != cluster_key or any(path not in tree for path in _members(paths)):
+        if found is None:
+            await check_alone(store, paths)  # it may be the znodes above another cluster
         key = "an incomplete tree" if found is None else f"a cluster with key {found.cluster_key}"
         raise ClusterExistsError(f"there is {key} at {paths.root} already: nothing was changed")
     return False
@@ -162,6 +171,23 @@ def _members(paths: ClusterPaths) -> tuple[str, ...]:
         paths.assignment,
         paths.connection,
     )
+
+
+async def _checked(
+    store: ZooKeeperStore,
+    paths: ClusterPaths,
+    tree: Tree,
+    name: str,
+    num_partitions: int,
+    recorded_cluster_key: UUID | None,
+) -> StoreParams | None:
+    """As `_check`; what only looks like a cluster that was in use may be the znodes above another one."""
+    try:
+        return _check(paths, tree, name, num_partitions, recorded_cluster_key)
+    except ClusterTreeLostError:
+        if recorded_cluster_key is None:
+            await check_alone(store, paths)
+        raise
 
 
 def _check(
@@ -263,19 +289,19 @@ async def delete(
     With `cluster_key` only the cluster of this key is deleted (WrongClusterNameError).
     """
     paths = ClusterPaths(root)
+    await store.sync(root)
     tree = await _read(store, paths)
     if paths.root not in tree:
         raise AdminError(f"there is no cluster at {root}")
-    others = await foreign(store, paths)
-    for path in others:
-        if (inner := await cluster_at_or_below(store, path)) is not None:
-            raise ClusterExistsError(
-                f"there is another cluster at {inner}, below {paths.root}: nothing was deleted. Delete that one first, if it "
-                "is meant to go"
-            )
+    found = await read_subtree(store, root)
+    for inner in clusters_below(paths, found):
+        raise ClusterExistsError(
+            f"there is another cluster at {inner}, below {paths.root}: nothing was deleted. Delete that one first, if it "
+            "is meant to go"
+        )
     if not force:
         await _check_delete(store, paths, tree, name)
-        if others := [path for path in others if path.rpartition("/")[0] == paths.root]:
+        if others := foreign(paths, found):
             raise AdminError(
                 f"{others[0]} is not part of a Waltz cluster: nothing was deleted; use force to delete it with the cluster"
             )

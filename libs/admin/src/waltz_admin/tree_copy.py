@@ -9,15 +9,15 @@ the assignment of the past for one that was made for those who register now.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, ClusterExistsError
-from waltz_admin.nested import check_alone
+from waltz_admin.nested import check_alone, check_none_below
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
+from waltz_admin.subtree import Subtree, read_subtree
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.tree_file import PARTITIONS, PRODUCERS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view
@@ -25,28 +25,25 @@ from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictEr
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZnodeStat, ZooKeeperStore
+from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId
 
 _ATTEMPTS = 5
-_PARALLEL = 64
 _BATCH_BYTES = 256 * 1024
 """Of one transaction; ZooKeeper takes 1 MiB."""
 _BATCH_OPS = 200
 SESSION_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 
-Read = dict[str, tuple[bytes | None, ZnodeStat]]
-
 
 async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> ClusterTree:
     """All lasting znodes of the cluster, as they were at one moment: it is read again until nothing has
     changed in between. AdminError when there is no cluster, or it keeps changing. Nothing is written."""
     await store.sync(root)
-    before = await _read(store, root)
+    before = await read_subtree(store, root)
     for _ in range(_ATTEMPTS):
-        found = await _read(store, root)
+        found = await read_subtree(store, root)
         if _versions(found) == _versions(before):
             tree = _tree(found, exported_at)
             if tree.cluster.num_partitions != tree.params.num_partitions:
@@ -56,7 +53,7 @@ async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> Clust
     raise AdminError(f"the tree at {root} keeps changing: nothing was exported, try again")
 
 
-def _versions(found: Read) -> dict[str, tuple[int, int]]:
+def _versions(found: Subtree) -> dict[str, tuple[int, int]]:
     """But those of named producers, which write all the time and depend on nothing else in the tree."""
     return {
         path: (stat.version, stat.cversion)
@@ -65,7 +62,7 @@ def _versions(found: Read) -> dict[str, tuple[int, int]]:
     }
 
 
-def _tree(found: Read, exported_at: str) -> ClusterTree:
+def _tree(found: Subtree, exported_at: str) -> ClusterTree:
     if ROOT not in found:
         raise AdminError("there is no cluster at this root")
     lasting = {
@@ -78,34 +75,6 @@ def _tree(found: Read, exported_at: str) -> ClusterTree:
     return ClusterTree(exported_at, lasting, partitions is not None and partitions[1].cversion == names)
 
 
-async def _read(store: ZooKeeperStore, root: str) -> Read:
-    found: Read = {}
-    level = [ROOT]
-    while level:
-        below: list[str] = []
-        for start in range(0, len(level), _PARALLEL):
-            chosen = level[start : start + _PARALLEL]
-            for path, one in zip(
-                chosen, await asyncio.gather(*(_one(store, root, path) for path in chosen)), strict=True
-            ):
-                if one is not None:
-                    found[path] = one[0]
-                    below += [f"{path}/{name}" for name in one[1]]
-        level = below
-    return found
-
-
-async def _one(
-    store: ZooKeeperStore, root: str, path: str
-) -> tuple[tuple[bytes | None, ZnodeStat], list[str]] | None:
-    try:
-        data, stat = await store.get(root + path)
-        names = (await store.get_children(root + path))[0] if stat.num_children else []
-    except NoNodeError:
-        return None  # it went meanwhile: the next look differs
-    return (data, stat), names
-
-
 async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> bool:
     """Put the tree where nothing is; False when exactly this one is there already.
 
@@ -116,7 +85,7 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
     tree = tree.settled()
     paths = ClusterPaths(root)
     for _ in range(_ATTEMPTS):
-        there = await _read(store, root)
+        there = await read_subtree(store, root)
         if there and there[ROOT][0]:
             if _tree(there, "").same_as(tree):
                 return False
@@ -124,21 +93,21 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
                 f"there is another cluster, or another state of this one, at {root}: nothing was changed. An import goes "
                 "where nothing is: `waltz zk delete` first, or choose another cluster.root"
             )
-        _check_begun(root, there, tree)
         await check_alone(store, paths)
+        _check_begun(root, there, tree)
         try:
             await _ancestors(store, paths)
             for batch in _batches(root, there, tree):
                 await store.transaction(batch)
             await _mark_deleted(store, root, tree)
-            await _complete(store, root, tree)
+            await _complete(store, paths, tree)
         except (NodeExistsError, NoNodeError, VersionConflictError):
             continue  # somebody else is at it too: read again
         return True
     raise AdminError(f"{root} keeps changing")
 
 
-def _check_begun(root: str, there: Read, tree: ClusterTree) -> None:
+def _check_begun(root: str, there: Subtree, tree: ClusterTree) -> None:
     """What is there without being a cluster must be the beginning of this very import."""
     for path, (data, _) in there.items():
         wanted = tree.znodes.get(path)
@@ -155,7 +124,7 @@ async def _ancestors(store: ZooKeeperStore, paths: ClusterPaths) -> None:
         await store.transaction(missing)
 
 
-def _batches(root: str, there: Read, tree: ClusterTree) -> Iterator[list[Op]]:
+def _batches(root: str, there: Subtree, tree: ClusterTree) -> Iterator[list[Op]]:
     """Parents first; without the data of the root and of the store."""
     batch: list[Op] = []
     size = 0
@@ -184,12 +153,14 @@ async def _mark_deleted(store: ZooKeeperStore, root: str, tree: ClusterTree) -> 
     await store.transaction([CreateOp(mark), DeleteOp(mark)])
 
 
-async def _complete(store: ZooKeeperStore, root: str, tree: ClusterTree) -> None:
-    ops: list[Op] = []
+async def _complete(store: ZooKeeperStore, paths: ClusterPaths, tree: ClusterTree) -> None:
+    """Other clusters are looked for once more: the root is known as that of a cluster from here on alone."""
+    ops = await check_alone(store, paths)
     for path in (ROOT, STORE):
-        _, stat = await store.get(root + path)
-        ops.append(SetOp(root + path, tree.znodes[path].data, stat.version))
+        _, stat = await store.get(paths.root + path)
+        ops.append(SetOp(paths.root + path, tree.znodes[path].data, stat.version))
     await store.transaction(ops)
+    await check_none_below(store, paths)
 
 
 # ------------------------------------------------------------------------------------- what the nodes know

@@ -1,5 +1,8 @@
 """Two clusters, one below the other: neither made that way, nor deleted with each other, but used."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -7,23 +10,46 @@ import pytest
 from waltz_admin import nodes, seeding
 from waltz_admin.errors import AdminError, ClusterExistsError
 from waltz_admin.tree_copy import read_tree, write_tree
-from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_admin.tree_file import ClusterTree
+from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams
 from waltz_cluster.store import CreateOp, ZooKeeperStore
 
 KEY = UUID(int=7)
 OUTER = "/waltz"
-BELOW = ["/waltz/test", "/waltz/deep/test", "/waltz/store/test", "/waltz/ids/test"]
+PATHS = ClusterPaths(OUTER)
+BELOW = [
+    "/waltz/test",
+    "/waltz/deep/test",
+    "/waltz/store/test",
+    "/waltz/ids/test",
+    PATHS.producer("test"),
+    PATHS.preference("test"),
+    PATHS.challenge("test"),
+    PATHS.server_descriptor("test"),
+    f"{PATHS.client_ids}/test",
+    f"{PATHS.server_ids}/deep/test",
+    f"{PATHS.partitions}/test",
+    f"{PATHS.partition(0)}/test",
+    f"{PATHS.group}/test",
+    f"{PATHS.assignment}/test",
+    f"{PATHS.connection}/test",
+]
+
+
+async def tree_of(name: str) -> ClusterTree:
+    """An export of a cluster of this name."""
+    elsewhere = MemoryZooKeeper().session()
+    await seeding.create(elsewhere, OUTER, name, 1)
+    return await read_tree(elsewhere, OUTER, "now")
 
 
 async def nested(store: ZooKeeperStore, inner: str) -> None:
     """As an earlier release made it: the inner one first, and then the outer one around it."""
     await seeding.create(store, inner, "inner", 1)
-    elsewhere = MemoryZooKeeper().session()
-    await seeding.create(elsewhere, OUTER, "outer", 1)
     ops = []
-    for path, znode in (await read_tree(elsewhere, OUTER, "")).znodes.items():
+    for path, znode in (await tree_of("outer")).znodes.items():
         if await store.exists(OUTER + path) is None:
             ops.append(CreateOp(OUTER + path, znode.data))
         else:
@@ -35,9 +61,7 @@ async def nested(store: ZooKeeperStore, inner: str) -> None:
 async def test_none_is_created_below_another_one(store: ZooKeeperStore, root: str, inner: str) -> None:
     outer, inner = root + OUTER, root + inner
     await seeding.create(store, outer, "outer", 1)
-    elsewhere = MemoryZooKeeper().session()
-    await seeding.create(elsewhere, inner, "inner", 1)
-    tree = await read_tree(elsewhere, inner, "now")
+    tree = await tree_of("inner")
     for attempt in (
         seeding.create(store, inner, "inner", 1),
         seeding.create_exactly(store, inner, "inner", 1, KEY),
@@ -54,8 +78,10 @@ async def test_none_is_created_above_another_one(store: ZooKeeperStore, root: st
     await seeding.create(store, inner, "inner", 1)
     with pytest.raises(ClusterExistsError, match=f"above the root of another cluster, {inner}"):
         await seeding.create(store, outer, "outer", 1)
-    with pytest.raises(ClusterExistsError):
+    with pytest.raises(ClusterExistsError, match=f"above the root of another cluster, {inner}"):
         await seeding.create_exactly(store, outer, "outer", 1, KEY)
+    with pytest.raises(ClusterExistsError, match=f"above the root of another cluster, {inner}"):
+        await write_tree(store, outer, await tree_of("outer"))
     assert not (await store.get(outer))[0]
 
 
@@ -86,10 +112,89 @@ async def test_what_is_no_part_of_a_cluster_is_deleted_with_force_alone() -> Non
 
 
 async def test_all_that_a_cluster_may_have_is_deleted_without_force() -> None:
-    store, paths = MemoryZooKeeper().session(), ClusterPaths(OUTER)
+    """With data that can be read as the name of a cluster and its partitions: those of other records can."""
+    store = MemoryZooKeeper().session()
     await seeding.create(store, OUTER, "outer", 1)
-    for path in (paths.preference("h:1"), paths.producer("p"), paths.challenge("s_1"), paths.partition(0)):
-        await store.create(path, b"?", make_parents=True)
-    await store.create(paths.admin_lock, None)
+    await nodes.add_storage_node(store, OUTER, "n:1", 2, 0)
+    name = ClusterParams("", 1).to_bytes()
+    for path in (PATHS.preference("h:1"), PATHS.producer("p"), PATHS.challenge("s_1"), PATHS.partition(0)):
+        await store.create(path, name, make_parents=True)
+    await store.create(PATHS.admin_lock, None)
     await seeding.delete(store, OUTER, "outer")
     assert await store.exists(OUTER) is None
+
+
+# ---- at the same time
+
+
+async def at_step(step: int, first: MemoryStore, mine: Awaitable[object], other: Awaitable[object]) -> bool:
+    """`other` runs whole just before operation `step` of `mine`; False when `mine` has fewer. Either may be
+    refused."""
+    reached, resume = asyncio.Event(), asyncio.Event()
+    steps, real = 0, first._call
+
+    async def call(name: str, path: str, action: Callable[[], object]) -> object:
+        nonlocal steps
+        steps += 1
+        if steps == step:
+            reached.set()
+            await resume.wait()
+        return await real(name, path, action)
+
+    first._call = call  # type: ignore[method-assign,assignment]
+
+    async def run() -> None:
+        with suppress(ClusterExistsError):
+            await mine
+        reached.set()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
+        await reached.wait()
+        with suppress(ClusterExistsError):
+            await other
+        resume.set()
+    return steps >= step
+
+
+@pytest.mark.parametrize("there", [None, "/waltz", "/waltz/deep"])
+@pytest.mark.parametrize("outer_is_first", [True, False])
+@pytest.mark.parametrize("how", ["create", "exactly", "import"])
+async def test_two_at_the_same_time_are_not_made_below_each_other_unnoticed(
+    how: str, outer_is_first: bool, there: str | None
+) -> None:
+    """At whatever step of the one the other one is made: there is one, or whoever made the outer one is
+    informed that there are two."""
+    tree = await tree_of("x")
+    for step in range(1, 200):
+        zookeeper = MemoryZooKeeper()
+        first, second = zookeeper.session(), zookeeper.session()
+        if there is not None:
+            await second.create(there, None, make_parents=True)
+        reports: list[str] = []
+
+        async def made(store: MemoryStore, root: str, way: str, reports: list[str] = reports) -> None:
+            try:
+                if way == "import":
+                    await write_tree(store, root, tree)
+                elif way == "exactly":
+                    await seeding.create_exactly(store, root, "x", 1, KEY)
+                else:
+                    await seeding.create(store, root, "x", 1)
+            except ClusterExistsError as error:
+                reports.append(str(error))
+                raise
+
+        roots = (OUTER, "/waltz/deep/x") if outer_is_first else ("/waltz/deep/x", OUTER)
+        ended = not await at_step(step, first, made(first, roots[0], how), made(second, roots[1], "create"))
+        both = [root for root in roots if await is_cluster(second, root)]
+        assert reports, f"step {step}: {both} without a word"
+        assert len(both) == 1 or (len(both) == 2 and "at the same time another one" in reports[0])
+        if ended:
+            assert step > 5
+            return
+    raise AssertionError("it never ends")
+
+
+async def is_cluster(store: MemoryStore, root: str) -> bool:
+    return await store.exists(root) is not None and bool((await store.get(root))[0])
