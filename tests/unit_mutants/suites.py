@@ -383,7 +383,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_admin/accept_restored.py": (f"{_ADMIN}/test_accept_restored.py",),
     "waltz_admin/tree_copy.py": (f"{_ADMIN}/test_tree_copy.py", f"{_ADMIN}/test_nested_clusters.py"),
-    "waltz_admin/tree_file.py": (f"{_ADMIN}/test_tree_copy.py",),
+    "waltz_admin/tree_file.py": (f"{_ADMIN}/test_tree_copy.py", f"{_ADMIN}/test_nested_clusters.py"),
     "waltz_admin/rebuild_tree.py": (f"{_ADMIN}/test_tree_copy.py",),
     "waltz_admin/findings/rules.py": (f"{_ADMIN}/test_findings.py",),
     "waltz_admin/findings/explain.py": (f"{_ADMIN}/test_findings.py",),

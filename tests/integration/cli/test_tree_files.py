@@ -123,7 +123,7 @@ def test_an_older_export_is_found_out_and_brought_up_to_date(stage: Stage, story
     start_servers(stage)
     well(stage, "cluster", "verify", "--wait", "120")
     story.write(stage)
-    assert "another state of this one" in stage.waltz("zk", "import", str(older), "--yes").error()
+    assert "in another state: nothing was changed" in stage.waltz("zk", "import", str(older), "--yes").error()
     lose_zookeeper(stage)
     said = well(stage, "zk", "import", str(older), "--yes")
     assert "zk accept-restored -p 0,1,2,3,4,5,6,7" in said.out
@@ -146,6 +146,7 @@ def test_without_any_export_the_nodes_say_what_there_is(stage: Stage, story: Sto
     assert dry.out.count("the last one: decides") >= 8
     assert "no cluster" in stage.waltz("zk", "list").error()
     well(stage, *rebuild(stage, key, "--yes"))
+    assert "exactly like this" in well(stage, *rebuild(stage, key, "--yes")).out, "run again"
     start_servers(stage)
     well(stage, "cluster", "verify", "--wait", "120")
     assert story.check() >= 4 * RECORDS

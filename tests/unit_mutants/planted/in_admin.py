@@ -393,8 +393,8 @@ ADMIN_BUGS = (
         "import_over_another_state",
         "A8",
         "tree_copy.py",
-        '            if _tree(there, "").same_as(tree):\n',
-        '            if _tree(there, "").params == tree.params:\n',
+        '            if (found := _tree(there, "")).same_as(tree):\n',
+        '            if (found := _tree(there, "")).params == tree.params:\n',
         "An older export is reported as put back, and the state that is there is another one.",
     ),
     _bug(

@@ -17,4 +17,4 @@ def test_a_clock_before_every_release_is_refused(year: int, monkeypatch: pytest.
 
     monkeypatch.setattr(zk_tree, "datetime", Clock)
     with pytest.raises(ToolError, match="clock"):
-        zk_tree._first_number()
+        zk_tree._first_number(None)

@@ -1,16 +1,24 @@
 """A person's mistakes with `waltz zk export`, `import` and `rebuild`: one line each."""
 
+import asyncio
 import os
 import stat
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tools_tests.test_cli import _one_error, config, zookeeper  # noqa: F401
+from waltz_admin import seeding
+from waltz_admin.errors import AdminError
+from waltz_admin.rebuild_tree import ClusterGiven, RebuiltTree
 from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import ClusterParams, Counter
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import run
+from waltz_tools.cli import zk_tree
 
 KEY = "00000000-0000-0000-0000-000000000001"
 REBUILD = ["zk", "rebuild", "-n", "d", "-k", KEY, "-p", "1", "--copies", "1", "--yes"]
@@ -191,3 +199,59 @@ def test_an_export_is_reported_when_its_directory_is_on_the_disk_too(
     monkeypatch.setattr(os, "fsync", fsync)
     assert run(["zk", "export", "-c", str(config), str(file)]) == ExitCode.OK
     assert synced == [(False, False), (True, True)]
+
+
+def test_an_export_names_the_clusters_that_it_leaves_out(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def nest() -> None:
+        store = zookeeper.session()
+        for path in ("/nowhere/inner", "/nowhere/inner/store"):
+            await store.create(path, ClusterParams("inner", 1).to_bytes())
+        await store.close()
+
+    asyncio.run(nest())
+    file = tmp_path / "tree.json"
+    assert run(["zk", "export", "-c", str(config), str(file)]) == ExitCode.OK
+    assert "left out: other clusters below its root, at /inner (export each" in capsys.readouterr().out
+    assert "inner" not in file.read_text()
+
+
+def _number(year: int) -> int:
+    return int((datetime(year, 1, 1, tzinfo=UTC) - datetime(2020, 1, 1, tzinfo=UTC)).total_seconds())
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"), [(_number(2026) + 7, True), (7, False), (_number(2025), False), (2**31 - 1, False)]
+)
+def test_a_rebuild_that_is_run_again_takes_the_number_of_the_first_run(
+    there: int,
+    taken: bool,
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But none that no clock can have given."""
+    root, given = "/begun", list[ClusterGiven]()
+
+    async def begin() -> None:
+        store, paths = zookeeper.session(), ClusterPaths(root)
+        await seeding.create(store, root, "d", 1)
+        for path in (paths.client_ids, paths.server_ids):
+            await store.set(path, Counter(there).to_bytes())
+        await store.close()
+
+    async def rebuild_tree(asked: ClusterGiven, *_: object, **__: object) -> RebuiltTree:
+        given.append(asked)
+        raise AdminError("enough")
+
+    asyncio.run(begin())
+    monkeypatch.setattr(zk_tree, "rebuild_tree", rebuild_tree)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.format(root=root))
+    assert run([*REBUILD, "-c", str(file), "--node", "s:1/2/3"]) == ExitCode.FAILED
+    assert (given[0].first_number == there) is taken
+    assert _number(2026) <= given[0].first_number < 2**31 - 1

@@ -11,6 +11,8 @@ finds it afterwards (`check_none_below`).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from waltz_admin.errors import ClusterExistsError
 from waltz_admin.subtree import Subtree, read_subtree
 from waltz_cluster.errors import AuthError, NoNodeError, SerializationError
@@ -54,27 +56,34 @@ async def check_none_below(store: ZooKeeperStore, paths: ClusterPaths) -> None:
 
 
 def clusters_below(paths: ClusterPaths, found: Subtree) -> list[str]:
-    """The roots of clusters below this one's root, outermost first; `found` is everything at and below it.
+    """The roots of the outermost clusters below this one's root; `found` is everything at and below it."""
+    return [paths.root + path for path in nested_roots({path: data for path, (data, _) in found.items()})]
 
-    The data alone do not decide: other records of a cluster can be read as a name and a number.
+
+def nested_roots(data: Mapping[str, bytes | None]) -> tuple[str, ...]:
+    """The same as paths below the root, of the data by such paths. Pure.
+
+    The data of a znode alone do not decide: other records of a cluster can be read as a name and a number.
     """
-    own = _own(paths)
-    return [
-        root
-        for path, (data, _) in found.items()
-        if (root := paths.root + path) not in own and f"{path}/store" in found and _has_params(data)
-    ]
+    roots = {
+        path for path in data if path not in _OWN and f"{path}/store" in data and _has_params(data[path])
+    }
+    return tuple(sorted(path for path in roots if not is_below(path, roots - {path})))
+
+
+def is_below(path: str, roots: Collection[str]) -> bool:
+    """Whether a path is one of these, or below one of them."""
+    return any(path == root or path.startswith(f"{root}/") for root in roots)
 
 
 def foreign(paths: ClusterPaths, found: Subtree) -> list[str]:
     """The znodes at the root that are none of a cluster's, of this release or of 0.13.2."""
-    own = _own(paths)
-    return [paths.root + path for path in found if path.count("/") == 1 and paths.root + path not in own]
+    return [paths.root + path for path in found if path.count("/") == 1 and path not in _OWN]
 
 
-def _own(paths: ClusterPaths) -> set[str]:
-    """The znodes of a cluster whose names are always the same."""
-    return {
+def _own() -> set[str]:
+    paths = ClusterPaths("/root")
+    known = {
         paths.root,
         paths.ids,
         paths.client_ids,
@@ -90,6 +99,11 @@ def _own(paths: ClusterPaths) -> set[str]:
         paths.connection,
         paths.admin_lock,
     }
+    return {path.removeprefix(paths.root) for path in known}
+
+
+_OWN = _own()
+"""The znodes of a cluster whose names are always the same, as paths below its root."""
 
 
 def _has_params(data: bytes | None) -> bool:

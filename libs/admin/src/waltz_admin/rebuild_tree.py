@@ -24,6 +24,7 @@ from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint, parse_connect_string
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
 from waltz_admin.tree_file import PARTITIONS, ROOT, SERVERS, STORE, ClusterTree, Znode
+from waltz_cluster.errors import NoNodeError, SerializationError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.quorum import quorum_of
@@ -37,12 +38,14 @@ from waltz_cluster.serializers import (
     ReplicaAssignments,
     StoreParams,
 )
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import ZooKeeperReads, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Generation, PartitionId
 
 _NO_SERVER = 0
 """Ids of servers begin at 1: what this one had goes to others, in the next generation."""
+_WRITTEN_ONCE = 1
+"""The version of a counter that was set after it was created, and never again."""
 MAX_PARTITIONS = 1_000_000
 
 
@@ -75,6 +78,26 @@ class RebuiltTree:
     tree: ClusterTree
     partitions: tuple[Rebuilt, ...]
     unused: tuple[int, ...]
+
+
+async def begun_number(store: ZooKeeperReads, root: str) -> int | None:
+    """The `first_number` of a tree that is at this root already, written whole or in part, and from which no
+    id has been given out yet. None: there is none, or it was used.
+
+    A rebuild that is run again continues with it: with another one it would be another tree.
+    """
+    paths = ClusterPaths(root)
+    numbers: set[int] = set()
+    for path in (paths.client_ids, paths.server_ids):
+        try:
+            data, stat = await store.get(path)
+            number = Counter.from_bytes(data).value
+        except (NoNodeError, SerializationError):
+            return None
+        if stat.version != _WRITTEN_ONCE:
+            return None
+        numbers.add(number)
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 async def rebuild_tree(

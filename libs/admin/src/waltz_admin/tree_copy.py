@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, ClusterExistsError
-from waltz_admin.nested import check_alone, check_none_below
+from waltz_admin.nested import check_alone, check_none_below, is_below, nested_roots
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.subtree import Subtree, read_subtree
@@ -39,7 +39,8 @@ ANSWER_SECONDS = 10.0
 
 async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> ClusterTree:
     """All lasting znodes of the cluster, as they were at one moment: it is read again until nothing has
-    changed in between. AdminError when there is no cluster, or it keeps changing. Nothing is written."""
+    changed in between. Other clusters below it are left out. AdminError when there is no cluster, or it keeps
+    changing. Nothing is written."""
     await store.sync(root)
     before = await read_subtree(store, root)
     for _ in range(_ATTEMPTS):
@@ -54,25 +55,33 @@ async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> Clust
 
 
 def _versions(found: Subtree) -> dict[str, tuple[int, int]]:
-    """But those of named producers, which write all the time and depend on nothing else in the tree."""
+    """But those of named producers and of other clusters below, which are written all the time, and nothing
+    else in the tree depends on them."""
+    left_out = {PRODUCERS, *_nested(found)}
     return {
         path: (stat.version, stat.cversion)
         for path, (_, stat) in found.items()
-        if not path.startswith(f"{PRODUCERS}/")
+        if path == PRODUCERS or not is_below(path, left_out)
     }
+
+
+def _nested(found: Subtree) -> tuple[str, ...]:
+    return nested_roots({path: data for path, (data, _) in found.items()})
 
 
 def _tree(found: Subtree, exported_at: str) -> ClusterTree:
     if ROOT not in found:
         raise AdminError("there is no cluster at this root")
+    nested = _nested(found)
     lasting = {
         path: Znode(data, stat.version > 0)
         for path, (data, stat) in found.items()
-        if not stat.ephemeral_owner
+        if not stat.ephemeral_owner and not is_below(path, nested)
     }
     partitions = found.get(PARTITIONS)
     names = sum(path.startswith(f"{PARTITIONS}/") for path in lasting)
-    return ClusterTree(exported_at, lasting, partitions is not None and partitions[1].cversion == names)
+    none_deleted = partitions is not None and partitions[1].cversion == names
+    return ClusterTree(exported_at, lasting, none_deleted, nested)
 
 
 async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> bool:
@@ -87,12 +96,9 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
     for _ in range(_ATTEMPTS):
         there = await read_subtree(store, root)
         if there and there[ROOT][0]:
-            if _tree(there, "").same_as(tree):
+            if (found := _tree(there, "")).same_as(tree):
                 return False
-            raise ClusterExistsError(
-                f"there is another cluster, or another state of this one, at {root}: nothing was changed. An import goes "
-                "where nothing is: `waltz zk delete` first, or choose another cluster.root"
-            )
+            raise ClusterExistsError(_other_state(root, found, tree))
         await check_alone(store, paths)
         _check_begun(root, there, tree)
         try:
@@ -107,14 +113,32 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
     raise AdminError(f"{root} keeps changing")
 
 
+def _other_state(root: str, found: ClusterTree, tree: ClusterTree) -> str:
+    """The error for a cluster that is there already. Of this very one the tree may be good, and in use: by
+    those who were started after the same command whose answer was lost."""
+    try:
+        same = found.params.cluster_key == tree.params.cluster_key
+    except AdminError:
+        same = False
+    if same:
+        return (
+            f"this cluster is at {root} already, in another state: nothing was changed. If it works it has to stay as it "
+            "is; `waltz zk delete` would remove all its records"
+        )
+    return (
+        f"there is another cluster at {root}: nothing was changed. A tree is put where nothing is: `waltz zk delete` "
+        "first, if that one is not needed, or choose another cluster.root"
+    )
+
+
 def _check_begun(root: str, there: Subtree, tree: ClusterTree) -> None:
-    """What is there without being a cluster must be the beginning of this very import."""
+    """What is there without being a cluster must be the beginning of this very tree."""
     for path, (data, _) in there.items():
         wanted = tree.znodes.get(path)
         if path != ROOT and (wanted is None or (data and data != wanted.data)):
             raise ClusterExistsError(
-                f"{root}{path} is there already and not part of this import: nothing was changed; `waltz zk delete --force` "
-                "removes what is at the root"
+                f"{root}{path} is there already and not part of the tree to be written: nothing was changed; `waltz zk delete "
+                "--force` removes what is at the root"
             )
 
 

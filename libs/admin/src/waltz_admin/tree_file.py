@@ -12,10 +12,11 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from waltz_admin.errors import AdminError
+from waltz_admin.nested import is_below, nested_roots
 from waltz_cluster.errors import SerializationError
 from waltz_cluster.serializers import ClusterParams, PartitionAssignment, ProducerRecord, StoreParams
 
@@ -43,11 +44,14 @@ class ClusterTree:
 
     `exported_at`: RFC 3339. `none_deleted`: ZooKeeper proved that no partition's metadata was ever deleted,
     which a missing one needs to be taken for that of a partition that never was started (rule A2).
+    `nested`: the roots of other clusters below this one, which an earlier release made and which were left
+    out.
     """
 
     exported_at: str
     znodes: dict[str, Znode]
     none_deleted: bool
+    nested: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def cluster(self) -> ClusterParams:
@@ -68,6 +72,12 @@ class ClusterTree:
         assignment = _decoded(PartitionAssignment.from_bytes, self.znodes, SERVERS)
         data = replace(assignment, cversion=-1).to_bytes()
         return replace(self, znodes={**self.znodes, SERVERS: replace(found, data=data)})
+
+    def alone(self) -> ClusterTree:
+        """Without other clusters below this one: each has its own export, and is put back on its own."""
+        roots = nested_roots({path: znode.data for path, znode in self.znodes.items()})
+        znodes = {path: znode for path, znode in self.znodes.items() if not is_below(path, roots)}
+        return replace(self, znodes=znodes, nested=roots)
 
     def without_checkpoints(self) -> ClusterTree:
         """Named producers with client id and epoch only: the log is then searched from its beginning for
@@ -130,7 +140,8 @@ def encode(tree: ClusterTree) -> bytes:
 
 
 def decode(content: bytes) -> ClusterTree:
-    """The tree in a file. AdminError, one sentence: what is wrong with it."""
+    """The tree in a file, without other clusters below it. AdminError, one sentence: what is wrong with
+    it."""
     if len(content) > MAX_FILE_BYTES:
         raise AdminError(f"the file has more than {MAX_FILE_BYTES} bytes: it is no export of a cluster")
     try:
@@ -157,7 +168,7 @@ def decode(content: bytes) -> ClusterTree:
     except (KeyError, TypeError, binascii.Error) as error:
         raise AdminError(f"the file cannot be read: {type(error).__name__}: {error}") from None
     _check_paths(tree)
-    return tree
+    return tree.alone()
 
 
 def _digest(body: dict[str, object]) -> str:

@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from waltz_admin import nodes, seeding
 from waltz_admin.errors import AdminError, ClusterExistsError
+from waltz_admin.nested import is_below
+from waltz_admin.subtree import read_subtree
 from waltz_admin.tree_copy import read_tree, write_tree
-from waltz_admin.tree_file import ClusterTree
+from waltz_admin.tree_file import ClusterTree, Znode, decode, encode
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams
-from waltz_cluster.store import CreateOp, ZooKeeperStore
+from waltz_cluster.store import CreateOp, Watch, ZnodeStat, ZooKeeperStore
 
 KEY = UUID(int=7)
 OUTER = "/waltz"
@@ -122,6 +125,44 @@ async def test_all_that_a_cluster_may_have_is_deleted_without_force() -> None:
     await store.create(PATHS.admin_lock, None)
     await seeding.delete(store, OUTER, "outer")
     assert await store.exists(OUTER) is None
+
+
+@pytest.mark.parametrize("inner", BELOW)
+async def test_an_export_has_one_cluster(inner: str) -> None:
+    """Also the import of a file that an earlier release made of both."""
+    store = MemoryZooKeeper().session()
+    await nested(store, inner)
+    tree = await read_tree(store, OUTER, "now")
+    assert tree.nested == (inner.removeprefix(OUTER),)
+    assert not [path for path in tree.znodes if is_below(path, tree.nested)]
+    assert (await read_tree(store, inner, "now")).cluster.name == "inner"
+    both = {
+        path: Znode(data, stat.version > 0)
+        for path, (data, stat) in (await read_subtree(store, OUTER)).items()
+    }
+    old = decode(encode(replace(tree, znodes=both)))
+    assert (old.nested, old.znodes) == (tree.nested, tree.znodes)
+    assert not await write_tree(store, OUTER, old), "it is there already, whatever is below it"
+    other = MemoryZooKeeper().session()
+    assert await write_tree(other, OUTER, old)
+    assert await other.exists(inner) is None
+
+
+async def test_what_is_written_below_does_not_disturb_an_export() -> None:
+    inner = PATHS.producer("test")
+    store = MemoryZooKeeper().session()
+    await nested(store, inner)
+    get, number = store.get, 0
+
+    async def busy(path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        nonlocal number
+        if path == OUTER:
+            number += 1
+            await store.create(f"{inner}/producers/p{number}", None, make_parents=True)
+        return await get(path, watch)
+
+    store.get = busy  # type: ignore[method-assign]
+    await read_tree(store, OUTER, "now")
 
 
 # ---- at the same time

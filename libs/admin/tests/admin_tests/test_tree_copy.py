@@ -13,7 +13,7 @@ from admin_tests.fake_processes import FakeNode
 from waltz_admin import seeding
 from waltz_admin.errors import AdminError, ClusterExistsError, UnsafeChangeError
 from waltz_admin.found_tree import BrokenTree
-from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, rebuild_tree
+from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, begun_number, rebuild_tree
 from waltz_admin.tree_copy import behind, in_memory, read_tree, write_tree
 from waltz_admin.tree_file import ClusterTree, decode, encode
 from waltz_admin.view import ClusterView, probe
@@ -183,7 +183,7 @@ async def test_half_an_import_is_completed_by_this_file_alone() -> None:
     tree, target = await exported(), empty()
     await target.create(f"{ROOT}/ids", None, make_parents=True)
     await target.create(f"{ROOT}/ids/server", Counter(9).to_bytes())
-    with pytest.raises(ClusterExistsError, match="not part of this import"):
+    with pytest.raises(ClusterExistsError, match="not part of the tree to be written"):
         await write_tree(target, ROOT, tree)
     assert isinstance(await probe(target, ROOT), BrokenTree)
 
@@ -193,7 +193,7 @@ async def test_nothing_is_written_over_another_state_of_the_cluster() -> None:
     store = await used()
     tree = await read_tree(store, ROOT, AT)
     await StoreMetadata(store, ROOT).write_partition(0, PartitionMetadata(5, 8), 1)
-    with pytest.raises(ClusterExistsError, match="another state of this one"):
+    with pytest.raises(ClusterExistsError, match="in another state: nothing was changed"):
         await write_tree(store, ROOT, tree)
     assert (await StoreMetadata(store, ROOT).read_partition(0))[0] == PartitionMetadata(5, 8)
 
@@ -249,9 +249,11 @@ class Nodes:
     def given(self, *numbers: int) -> list[NodeGiven]:
         return [NodeGiven(self.found[n].connect_string, self.found[n].admin_port, n) for n in numbers]
 
-    async def rebuilt(self, *numbers: int, lost: tuple[int, ...] = (), copies: int = 3) -> RebuiltTree:
+    async def rebuilt(
+        self, *numbers: int, lost: tuple[int, ...] = (), copies: int = 3, first: int = 1000
+    ) -> RebuiltTree:
         key = self.found[0].key
-        given = ClusterGiven("demo", key, 1, copies, 1000)
+        given = ClusterGiven("demo", key, 1, copies, first)
         gone = [self.found[n].connect_string for n in lost]
         return await rebuild_tree(given, self.given(*numbers), gone, tls=NO_TLS, root=ROOT, at=AT)
 
@@ -330,3 +332,50 @@ async def test_safety_a2_that_a_partition_was_never_used_needs_a_majority() -> N
         assert (await there.rebuilt(0, 1, 3, lost=(3,))).unused == (0,)
         with pytest.raises(UnsafeChangeError, match="not proven that it never"):
             await there.rebuilt(0, 3, 4, lost=(3, 4))
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_a_rebuild_that_dies_at_any_write_is_completed_later(fault: Fault) -> None:
+    """Its numbers come from the clock: the tree that has begun says which they were."""
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        made = {first: (await there.rebuilt(0, 1, 2, first=first)).tree for first in (1000, 1005)}
+        for died in range(1, 100):
+            target = Dying(died, fault)
+            with suppress(ConnectionLostError):
+                await write_tree(target.store, ROOT, made[1000])
+            target.store.fault = None
+            begun = await begun_number(target.store, ROOT)
+            assert begun in (None, 1000)
+            written = await write_tree(target.store, ROOT, made[begun or 1005])
+            assert (await read_tree(target.store, ROOT, AT)).same_as(made[begun or 1005])
+            if target.writes < died:
+                assert not written
+                return
+    raise AssertionError("it never ends")
+
+
+async def test_the_numbers_of_a_tree_that_was_used_or_not_rebuilt_are_not_taken() -> None:
+    store = empty()
+    assert await begun_number(store, ROOT) is None
+    await seeding.create(store, ROOT, "demo", 1)
+    assert await begun_number(store, ROOT) is None, "counters that begin at 0"
+    await store.set(PATHS.client_ids, Counter(1000).to_bytes())
+    await store.set(PATHS.server_ids, Counter(1001).to_bytes())
+    assert await begun_number(store, ROOT) is None
+    await store.set(PATHS.client_ids, Counter(1001).to_bytes())
+    assert await begun_number(store, ROOT) is None, "it was counted up"
+
+
+async def test_a_tree_that_is_in_use_after_its_rebuild_stays_without_advice_to_delete_it() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        made = (await there.rebuilt(0, 1, 2)).tree
+        store = empty()
+        await write_tree(store, ROOT, made)
+        await store.set(PATHS.client_ids, Counter(1001).to_bytes())
+        with pytest.raises(ClusterExistsError, match="If it works it has to stay as it is"):
+            await write_tree(store, ROOT, made)
+        with pytest.raises(ClusterExistsError, match="there is another cluster at"):
+            await write_tree(store, ROOT, await exported())

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import typer
 
-from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, rebuild_tree
+from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, begun_number, rebuild_tree
 from waltz_admin.tree_copy import Behind, behind, read_tree, write_tree
 from waltz_admin.tree_file import MAX_FILE_BYTES, ClusterTree, decode, encode
 from waltz_tools.cli.common import (
@@ -59,8 +59,10 @@ def export(config: ConfigOption, file: FileArgument, output: OutputOption = Outp
         "cluster": tree.cluster.name,
         "key": tree.params.cluster_key,
         "znodes": len(tree.znodes),
+        "nested": list(tree.nested),
     }
-    render_result(output, f"exported {tree.cluster.name}, {len(tree.znodes)} znodes, to {file}", **facts)
+    line = f"exported {tree.cluster.name}, {len(tree.znodes)} znodes, to {file}{_left_out(tree)}"
+    render_result(output, line, **facts)
 
 
 def import_(
@@ -85,7 +87,13 @@ def import_(
     confirm(f"the tree of {tree.cluster.name}, exported at {tree.exported_at}, is put into ZooKeeper", yes)
     written = run_admin(config, lambda c: write_tree(c.store, c.root, tree))
     late = sorted(found.partitions)
-    facts = {"cluster": tree.cluster.name, "key": tree.params.cluster_key, "written": written, "older": late}
+    facts = {
+        "cluster": tree.cluster.name,
+        "key": tree.params.cluster_key,
+        "written": written,
+        "older": late,
+        "nested": list(tree.nested),
+    }
     line = (
         f"imported {tree.cluster.name}"
         if written
@@ -96,7 +104,7 @@ def import_(
         line += (
             f"; its storage nodes know more of partitions {ids}: `waltz zk accept-restored -p {ids}` is next"
         )
-    render_result(output, line, **facts)
+    render_result(output, line + _left_out(tree), **facts)
 
 
 def rebuild(
@@ -130,10 +138,12 @@ def rebuild(
     For a cluster of which no export is left. All storage nodes must answer, or be named as lost. Then nothing
     that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
     """
-    given = ClusterGiven(name, _key(key), partitions, copies, _first_number())
+    cluster_key = _key(key)
     nodes, gone = [_node(text) for text in node], [str(parse_endpoint(one)) for one in lost or ()]
 
     async def preview(c: Context) -> RebuiltTree:
+        number = _first_number(await begun_number(c.store, c.root))
+        given = ClusterGiven(name, cluster_key, partitions, copies, number)
         return await rebuild_tree(given, nodes, gone, tls=c.tls, root=c.root, at=_now())
 
     made = run_admin(config, preview)
@@ -157,19 +167,31 @@ def rebuild(
     render_result(output, line, written=written, **facts)
 
 
+def _left_out(tree: ClusterTree) -> str:
+    if not tree.nested:
+        return ""
+    return f"; left out: other clusters below its root, at {', '.join(tree.nested)} (export each with its own cluster.root)"
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _first_number() -> int:
+def _first_number(begun: int | None) -> int:
     """Seconds since 2020: above every id that was counted up from 0 or from an earlier rebuild, as long as
-    fewer than one per second were given out."""
+    fewer than one per second were given out. `begun`: the number of a tree that is there already, which is
+    taken if an earlier run can have written it."""
     now = datetime.now(UTC)
     if now < _NOT_BEFORE:
         raise ToolError(
             f"the clock of this machine shows {now:%Y-%m-%d}: ids would be given out twice; set it"
         )
-    return int((now - _NUMBERS_BEGIN).total_seconds())
+    number = _number_at(now)
+    return begun if begun is not None and _number_at(_NOT_BEFORE) <= begun <= number else number
+
+
+def _number_at(time: datetime) -> int:
+    return int((time - _NUMBERS_BEGIN).total_seconds())
 
 
 def _key(text: str) -> UUID:
