@@ -55,7 +55,7 @@ TOOLS_BUGS = (
         "export_reported_before_it_lasts",
         "export",
         "zk_tree.py",
-        "        _sync_directory(file.parent)\n",
+        "    _sync_directory(file.parent)\n",
         "",
         "After a power loss the export that was reported is missing.",
     ),

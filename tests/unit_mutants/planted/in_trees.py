@@ -90,4 +90,29 @@ TREE_BUGS = (
         "    return number\n",
         "A rebuild that was killed is refused when it is run again: it is another tree.",
     ),
+    # ---- where an export goes
+    _cli(
+        "export_replaces_a_link",
+        "export",
+        "zk_tree.py",
+        "            _replace(file.resolve(), content)  # of a link that what it leads to\n",
+        "            _replace(file, content)\n",
+        "A link to the newest export is a file from then on, and what it led to is never written again.",
+    ),
+    _cli(
+        "export_replaces_a_socket",
+        "export",
+        "zk_tree.py",
+        "        elif mode is not None and not stat.S_ISREG(mode):\n",
+        "        elif mode is not None and stat.S_ISBLK(mode):\n",
+        "What is not a file is replaced by one.",
+    ),
+    _cli(
+        "export_on_standard_output_has_a_line_more",
+        "export",
+        "zk_tree.py",
+        "    if _opened_already(file) == _STDOUT:\n        return\n",
+        "",
+        "What a pipe carries is no export: a line follows the tree.",
+    ),
 )

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import socket
 import stat
 import threading
+import tty
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tools_tests.test_cli import _one_error, config, zookeeper  # noqa: F401
 from waltz_admin import seeding
 from waltz_admin.errors import AdminError
 from waltz_admin.rebuild_tree import ClusterGiven, RebuiltTree
+from waltz_admin.tree_file import decode
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams, Counter
@@ -255,3 +258,112 @@ def test_a_rebuild_that_is_run_again_takes_the_number_of_the_first_run(
     assert run([*REBUILD, "-c", str(file), "--node", "s:1/2/3"]) == ExitCode.FAILED
     assert (given[0].first_number == there) is taken
     assert _number(2026) <= given[0].first_number < 2**31 - 1
+
+
+@pytest.fixture
+def config_and_tree(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+) -> tuple[Path, bytes]:
+    """The configuration, and what an export to a file writes."""
+    file = tmp_path / "expected.json"
+    assert run(["zk", "export", "-c", str(config), str(file)]) == ExitCode.OK
+    return config, file.read_bytes()
+
+
+def _same_tree(content: bytes, expected: bytes) -> bool:
+    return decode(content).same_as(decode(expected))
+
+
+def test_export_into_a_pipe(config_and_tree: tuple[Path, bytes], tmp_path: Path) -> None:
+    config, expected = config_and_tree  # noqa: F811
+    pipe, link, got = tmp_path / "pipe", tmp_path / "link", list[bytes]()
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for name in (pipe, link):
+        opened = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(opened, True)
+        assert run(["zk", "export", "-c", str(config), str(name)]) == ExitCode.OK
+        with open(opened, "rb") as reader:
+            got.append(reader.read())
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert link.is_symlink()
+    assert all(_same_tree(one, expected) for one in got)
+
+
+def test_export_into_a_pipe_that_nobody_reads(
+    config_and_tree: tuple[Path, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    capsys.readouterr()
+    assert run(["zk", "export", "-c", str(config_and_tree[0]), str(pipe)]) == ExitCode.FAILED
+    assert _one_error(capsys).startswith(f"{pipe} cannot be written: ")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_export_into_a_device(config_and_tree: tuple[Path, bytes], tmp_path: Path) -> None:
+    """A terminal: where it is listed nobody can put a file in its place, not even a broken export."""
+    config, expected = config_and_tree  # noqa: F811
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    link, got = tmp_path / "terminal", list[bytes]()
+    link.symlink_to(os.ttyname(slave))
+
+    def read() -> None:
+        while sum(map(len, got)) < len(expected):
+            got.append(os.read(master, 4096))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        assert run(["zk", "export", "-c", str(config), str(link)]) == ExitCode.OK
+        reader.join(30)
+        assert _same_tree(b"".join(got), expected)
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert link.is_symlink()
+
+
+def test_export_to_what_a_link_leads_to(config_and_tree: tuple[Path, bytes], tmp_path: Path) -> None:
+    config, expected = config_and_tree  # noqa: F811
+    link, file = tmp_path / "latest.json", tmp_path / "first.json"
+    link.symlink_to(file.name)
+    for _ in range(2):  # where nothing is yet, and over what is there
+        assert run(["zk", "export", "-c", str(config), str(link)]) == ExitCode.OK
+        assert link.is_symlink()
+        assert _same_tree(file.read_bytes(), expected)
+        file.write_bytes(b"older")
+
+
+def test_export_to_a_socket_is_refused(
+    config_and_tree: tuple[Path, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    capsys.readouterr()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        assert run(["zk", "export", "-c", str(config_and_tree[0]), "socket"]) == ExitCode.FAILED
+    assert "is no file, pipe or character device" in _one_error(capsys)
+    assert stat.S_ISSOCK(Path("socket").stat().st_mode)
+
+
+def test_the_names_of_what_is_open_already() -> None:
+    """Not tried out: a broken export would replace them on this machine."""
+    names = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2, "/dev/null": None}
+    assert {name: zk_tree._opened_already(Path(name)) for name in names} == names
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/1", "/proc/self/fd/1"])
+def test_export_to_standard_output_has_nothing_else_in_it(
+    name: str, config_and_tree: tuple[Path, bytes], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    config, expected = config_and_tree  # noqa: F811
+    capfdbinary.readouterr()
+    assert run(["zk", "export", "-c", str(config), name]) == ExitCode.OK
+    assert _same_tree(capfdbinary.readouterr().out, expected)

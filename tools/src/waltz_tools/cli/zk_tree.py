@@ -35,6 +35,7 @@ from waltz_tools.errors import ToolError, UsageError
 
 _NUMBERS_BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 _NOT_BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
+_STDOUT, _STDERR = 1, 2
 
 FileArgument = Annotated[Path, typer.Argument(help="The file.", show_default=False)]
 
@@ -50,10 +51,13 @@ def export(config: ConfigOption, file: FileArgument, output: OutputOption = Outp
     """Write the cluster's records to a file, as they are at one moment; changes nothing in ZooKeeper.
 
     The file has no transactions and no credentials, but the cluster key. An existing file is replaced, whole,
-    when the new one is on the disk.
+    when the new one is on the disk; a pipe, /dev/stdout or a character device is written into. Nothing else
+    is printed on a standard output that the export goes to.
     """
     tree = run_admin(config, lambda c: read_tree(c.store, c.root, _now()))
     _write(file, encode(tree))
+    if _opened_already(file) == _STDOUT:
+        return
     facts = {
         "file": str(file),
         "cluster": tree.cluster.name,
@@ -210,12 +214,18 @@ def _node(text: str) -> NodeGiven:
     return NodeGiven(str(parse_endpoint(endpoint)), port_number, group_number)
 
 
+def _opened_already(file: Path) -> int | None:
+    """The descriptor that this name is of: what the shell has opened (`<(…)`, `>(…)`, `/dev/stdout`)."""
+    if str(file.parent) in ("/dev/fd", "/proc/self/fd") and file.exists():
+        return parse_number(file.name)
+    return {"/dev/stdin": 0, "/dev/stdout": _STDOUT, "/dev/stderr": _STDERR}.get(str(file))
+
+
 def _read(file: Path) -> ClusterTree:
-    """Of a file, or of a pipe that the shell has opened (`<(…)`, `/dev/stdin`); opening any other pipe would
-    wait for a writer without end."""
-    opened_already = str(file) == "/dev/stdin" or str(file.parent) == "/dev/fd"
+    """Of a file, or of a pipe that the shell has opened; opening any other pipe would wait for a writer
+    without end."""
     try:
-        if not (opened_already or stat.S_ISREG(file.stat().st_mode)):
+        if _opened_already(file) in (None, _STDOUT, _STDERR) and not stat.S_ISREG(file.stat().st_mode):
             raise ToolError(f"{file} cannot be read: it is not a file")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
@@ -227,29 +237,47 @@ def _read(file: Path) -> ClusterTree:
 
 
 def _write(file: Path, content: bytes) -> None:
+    """To a file that is replaced, whole; into a pipe or a character device, which stay what they are."""
+    try:
+        descriptor = _opened_already(file)
+        mode = None
+        if descriptor is None and file.exists():
+            mode = file.stat().st_mode
+        if mode is not None and stat.S_ISDIR(mode):
+            raise ToolError(f"{file} is a directory: name the file")
+        if mode is not None and (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+            descriptor = os.open(file, os.O_WRONLY | os.O_NONBLOCK)  # a pipe that nobody reads is an error
+            os.set_blocking(descriptor, True)
+        elif mode is not None and not stat.S_ISREG(mode):
+            raise ToolError(f"{file} is no file, pipe or character device: nothing was written")
+        if descriptor is None:
+            _replace(file.resolve(), content)  # of a link that what it leads to
+        else:
+            with open(descriptor, "wb", closefd=mode is not None) as opened:
+                opened.write(content)
+    except OSError as error:
+        raise ToolError(f"{file} cannot be written: {error.strerror}") from None
+    except ValueError as error:
+        raise ToolError(f"{shown(str(file))} is not the name of a file: {error}") from None
+
+
+def _replace(file: Path, content: bytes) -> None:
     """Whole or not at all, for the owner's eyes: the cluster key is in it.
 
     The name until it is whole is this run's own: two exports to the same file do not meet, the later one
     stays. The directory is synced: whoever reads "exported" has the file after a power loss, too.
     """
+    descriptor, part = tempfile.mkstemp(prefix=".waltz-export-", suffix=".part", dir=file.parent)
     try:
-        if file.is_dir():
-            raise ToolError(f"{file} is a directory: name the file")
-        descriptor, part = tempfile.mkstemp(prefix=".waltz-export-", suffix=".part", dir=file.parent)
-        try:
-            with open(descriptor, "wb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(part, file)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
-        _sync_directory(file.parent)
-    except OSError as error:
-        raise ToolError(f"{file} cannot be written: {error.strerror}") from None
-    except ValueError as error:
-        raise ToolError(f"{shown(str(file))} is not the name of a file: {error}") from None
+        with open(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(part, file)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    _sync_directory(file.parent)
 
 
 def _sync_directory(directory: Path) -> None:
