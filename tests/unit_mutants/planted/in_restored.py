@@ -273,8 +273,8 @@ RESTORED_BUGS = (
         "changed_metadata_is_written_over",
         "A8",
         "accept_restored.py",
-        "        version = view.metadata_versions[PartitionId(rebuilt.partition_id)]\n",
-        "        version = -1\n",
+        "                    view.metadata_versions[PartitionId(one.partition_id)],\n",
+        "                    -1,\n",
         "What a server wrote meanwhile is replaced by what the command read before.",
     ),
     _bug(

@@ -115,4 +115,21 @@ TREE_BUGS = (
         "",
         "What a pipe carries is no export: a line follows the tree.",
     ),
+    # ---- many partitions at once
+    _bug(
+        "all_partitions_in_one_transaction",
+        "A8",
+        "accept_restored.py",
+        "        if size > BATCH_BYTES or len(some) >= BATCH_OPS:\n",
+        "        if size < 0:\n",
+        "With thousands of partitions ZooKeeper drops the connection, and the outcome is never known.",
+    ),
+    _bug(
+        "later_assignments_are_those_that_were_read",
+        "A8",
+        "accept_restored.py",
+        "                maps = replace(maps, partitions=assigned, versions=",
+        "                maps = replace(maps, versions=",
+        "Of the assignments that are taken back only those of the last transaction stay.",
+    ),
 )

@@ -4,7 +4,7 @@ servers are asked, and ZooKeeper is written.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from waltz_admin.copies import NodePartition
@@ -12,10 +12,10 @@ from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
 from waltz_admin.storage_admin import list_nodes, max_transaction_id
-from waltz_admin.tree import admin_endpoint, parse_connect_string
+from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view
-from waltz_cluster.errors import VersionConflictError
+from waltz_cluster.errors import StoreError, VersionConflictError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import Op, SetOp, ZooKeeperStore
@@ -28,6 +28,11 @@ _QUESTIONS = 16
 
 Copies = Mapping[str, Sequence[NodePartition]]
 """What each node that answers reports about its copies."""
+
+
+class PartlyAcceptedError(AdminError):
+    """It went wrong half-way; the text says up to which partition it was done. Giving the command again is
+    safe."""
 
 
 async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, *, tls: TlsSettings) -> int:
@@ -124,11 +129,13 @@ async def accept_restored(
     """Write the metadata of these partitions again; what was written, and the partitions with which nothing
     is wrong.
 
-    All are checked before the first is written, each under the version that was read, with the assignment in
-    the same transaction. Doing it twice does nothing. `lost`: storage nodes whose disks are lost for good;
+    All are checked before the first is written, each under the version that was read, with its assignment in
+    the same transaction; no partition depends on another one, so many are written in several transactions
+    under one lock. Doing it twice does nothing, and after an error half-way does the rest. `lost`: storage nodes whose disks are lost for good;
     `removed`: those that were taken out of the partitions since the copy was made. NothingToAcceptError
     when nothing is wrong with any; UnsafeChangeError when another node does not answer, or a server is
-    serving the partition; AdminError without metadata. Nothing was changed then.
+    serving the partition; AdminError without metadata. Nothing was changed then. PartlyAcceptedError when it
+    ended half-way.
     """
     view = await read_view(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]
@@ -148,14 +155,61 @@ async def accept_restored(
         raise NothingToAcceptError(
             f"no node knows more than ZooKeeper in partitions {','.join(map(str, partitions))}: nothing to accept"
         )
-    async with AdminLock(store, ClusterPaths(root)) as lock:
-        try:
-            await lock.transaction(_changes(ClusterPaths(root), view, found))
-        except VersionConflictError as error:
-            raise UnsafeChangeError(
-                "ZooKeeper was changed meanwhile: nothing was written, try again"
-            ) from error
+    await _write(store, root, view, found)
     return found, fine
+
+
+async def _write(store: ZooKeeperStore, root: str, view: ClusterView, found: Sequence[Rebuilt]) -> None:
+    paths, maps, done = ClusterPaths(root), view.nodes, list[int]()
+    async with AdminLock(store, paths) as lock:
+        for some in _batches(found):
+            assigned = _assigned(maps, some)
+            ops: list[Op] = [
+                SetOp(
+                    paths.partition(one.partition_id),
+                    one.after.to_bytes(),
+                    view.metadata_versions[PartitionId(one.partition_id)],
+                )
+                for one in some
+            ]
+            changes = maps.changes(paths, partitions=assigned)
+            try:
+                await lock.transaction(ops + changes)
+            except VersionConflictError as error:
+                if not done:
+                    raise UnsafeChangeError(
+                        "ZooKeeper was changed meanwhile: nothing was written, try again"
+                    ) from error
+                raise PartlyAcceptedError(_partly("ZooKeeper was changed meanwhile", done, found)) from error
+            except (AdminError, StoreError) as error:
+                if not done:
+                    raise
+                raise PartlyAcceptedError(_partly(str(error), done, found)) from error
+            done += [one.partition_id for one in some]
+            if changes:
+                groups, assignment, ports = maps.versions
+                maps = replace(maps, partitions=assigned, versions=(groups, assignment + 1, ports))
+
+
+def _partly(why: str, done: Sequence[int], found: Sequence[Rebuilt]) -> str:
+    return (
+        f"{why}; {len(done)} of {len(found)} partitions were written before, up to partition {done[-1]}: run the command "
+        "again for the others"
+    )
+
+
+def _batches(found: Sequence[Rebuilt]) -> Iterator[list[Rebuilt]]:
+    """As many as one transaction takes."""
+    some: list[Rebuilt] = []
+    size = 0
+    for one in found:
+        some.append(one)
+        size += len(one.after.to_bytes())
+        if size > BATCH_BYTES or len(some) >= BATCH_OPS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _checked(
@@ -184,16 +238,11 @@ def _checked(
     return rebuilt
 
 
-def _changes(paths: ClusterPaths, view: ClusterView, found: Sequence[Rebuilt]) -> list[Op]:
-    ops: list[Op] = []
-    given = {node: list(partitions) for node, partitions in view.nodes.partitions.items()}
+def _assigned(maps: NodeMaps, found: Sequence[Rebuilt]) -> dict[str, tuple[PartitionId, ...]]:
+    given = {node: list(partitions) for node, partitions in maps.partitions.items()}
     for rebuilt in found:
-        version = view.metadata_versions[PartitionId(rebuilt.partition_id)]
-        ops.append(SetOp(paths.partition(rebuilt.partition_id), rebuilt.after.to_bytes(), version))
         for node in rebuilt.reassign:
             given.setdefault(node, []).append(PartitionId(rebuilt.partition_id))
         for node in rebuilt.unassign:
             given[node].remove(PartitionId(rebuilt.partition_id))
-    return ops + view.nodes.changes(
-        paths, partitions={node: tuple(sorted(partitions)) for node, partitions in given.items()}
-    )
+    return {node: tuple(sorted(partitions)) for node, partitions in given.items()}

@@ -18,7 +18,7 @@ from waltz_admin.nested import check_alone, check_none_below, is_below, nested_r
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.subtree import Subtree, read_subtree
-from waltz_admin.tree import admin_endpoint
+from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, admin_endpoint
 from waltz_admin.tree_file import PARTITIONS, PRODUCERS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view
 from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictError
@@ -30,9 +30,6 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId
 
 _ATTEMPTS = 5
-_BATCH_BYTES = 256 * 1024
-"""Of one transaction; ZooKeeper takes 1 MiB."""
-_BATCH_OPS = 200
 SESSION_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 
@@ -162,7 +159,7 @@ def _batches(root: str, there: Subtree, tree: ClusterTree) -> Iterator[list[Op]]
         elif data and there[path][0] != data:
             batch.append(SetOp(root + path, data, there[path][1].version))
         size += len(data or b"")
-        if size > _BATCH_BYTES or len(batch) > _BATCH_OPS:
+        if size > BATCH_BYTES or len(batch) > BATCH_OPS:
             yield batch
             batch, size = [], 0
     if batch:

@@ -11,17 +11,17 @@ import pytest
 
 from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, seeding
-from waltz_admin.accept_restored import accept_restored, lowest_free_session
+from waltz_admin.accept_restored import PartlyAcceptedError, _write, accept_restored, lowest_free_session
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import UnsafeChangeError
-from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, rebuild
+from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, rebuild
 from waltz_admin.tree import read_maps
 from waltz_admin.view import ClusterView, read_view
-from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.memory_store import Fault, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import PartitionMetadata, ReplicaState, ServerDescriptor
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments, ReplicaState, ServerDescriptor
+from waltz_cluster.store import CreateOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, PartitionId, Record, ReqId, SessionInfo
 
@@ -319,3 +319,78 @@ async def test_a_fence_is_lowered_only_while_no_other_node_is_silent() -> None:
         cluster.nodes[0].refuse = "down"
         with pytest.raises(UnsafeChangeError, match="all storage nodes but the stopped one must"):
             await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS)
+
+
+# ---- many partitions
+
+
+async def older(store: ZooKeeperStore, root: str, count: int, name: str) -> list[Rebuilt]:
+    """A cluster of so many partitions on three nodes; what is to be written: the first two in every partition,
+    and every second partition is taken from the third node."""
+    paths, found = ClusterPaths(root), list[Rebuilt]()
+    await seeding.create(store, root, "demo", count)
+    all_three = [f"{name}{number}:1" for number in range(3)]
+    for node in all_three:
+        await nodes.add_storage_node(store, root, node, 2, 0)
+    partitions = tuple(PartitionId(number) for number in range(count))
+    await store.set(paths.assignment, ReplicaAssignments(dict.fromkeys(all_three, partitions)).to_bytes())
+    for start in range(0, count, 100):
+        chosen = partitions[start : start + 100]
+        await store.transaction(
+            [CreateOp(paths.partition(p), PartitionMetadata().to_bytes()) for p in chosen]
+        )
+    for partition in partitions:
+        states = {node: ReplicaState(partition, node, 5) for node in all_three[:2]}
+        out = tuple(all_three[2:]) if partition % 2 else ()
+        found.append(
+            Rebuilt(partition, PartitionMetadata(), PartitionMetadata(1, 6, states), {}, (), unassign=out)
+        )
+    return found
+
+
+async def test_as_many_partitions_as_there_are_fit_into_transactions(
+    store: ZooKeeperStore, root: str
+) -> None:
+    """More than ZooKeeper takes at once."""
+    found = await older(store, root, 1200, "n" * 500)
+    assert sum(len(one.after.to_bytes()) for one in found) > 2**20
+    await _write(store, root, await read_view(store, root), found)
+    view = await read_view(store, root)
+    assert {p: view.metadata[PartitionId(p)] for p in range(1200)} == {
+        one.partition_id: one.after for one in found
+    }
+    kept = [len(partitions) for _, partitions in sorted(view.nodes.partitions.items())]
+    assert kept == [1200, 1200, 600]
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+async def test_what_was_written_before_an_error_is_named_and_the_rest_follows(
+    fault: Fault | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waltz_admin.accept_restored.BATCH_OPS", 2)
+    store = MemoryZooKeeper().session()
+    found = await older(store, ROOT, 6, "n")
+    view = await read_view(store, ROOT)
+    if fault is None:
+        await store.set(ClusterPaths(ROOT).partition(3), PartitionMetadata(9, 9).to_bytes())
+    else:
+        store.fault = lambda operation, path: fault if store_writes(operation) == 2 else None
+    writes = 0
+
+    def store_writes(operation: str) -> int:
+        nonlocal writes
+        writes += operation == "transaction"
+        return writes if operation == "transaction" else 0
+
+    with pytest.raises(
+        PartlyAcceptedError, match="2 of 6 partitions were written before, up to partition 1:"
+    ):
+        await _write(store, ROOT, view, found)
+    store.fault = None
+    view = await read_view(store, ROOT)
+    left = [one for one in found if view.metadata[PartitionId(one.partition_id)] != one.after]
+    assert len(left) == (2 if fault is Fault.LOSE_REPLY else 4)
+    await _write(store, ROOT, view, left)
+    view = await read_view(store, ROOT)
+    assert all(view.metadata[PartitionId(one.partition_id)] == one.after for one in found)
+    assert view.nodes.partitions["n2:1"] == (0, 2, 4)
