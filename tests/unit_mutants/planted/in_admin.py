@@ -230,7 +230,7 @@ ADMIN_BUGS = (
         "well_replica_given_up",
         "A1",
         "forget.py",
-        "        if not why_not_intact(current.replicas[self._node], await self._asker.ask(self._node, partition)):\n",
+        "        if not why_not_intact(current.replicas[self._node], answer):\n",
         "        if not current.replicas:\n",
         "A replica that answers and holds everything is given up.",
     ),

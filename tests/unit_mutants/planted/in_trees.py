@@ -132,4 +132,29 @@ TREE_BUGS = (
         "                maps = replace(maps, versions=",
         "Of the assignments that are taken back only those of the last transaction stay.",
     ),
+    # ---- giving up a replica of a node that is silent
+    _bug(
+        "frozen_node_is_waited_for_in_every_partition",
+        "A1",
+        "forget.py",
+        "        answer = self._unreachable or await",
+        "        answer = await",
+        "With many partitions the emergency command takes hours, without a word.",
+    ),
+    _bug(
+        "node_that_is_back_is_given_up",
+        "A1",
+        "forget.py",
+        "                await self._check_once(partitions, remember=False)\n",
+        "                pass\n",
+        "A node that was restarted during the checks is given up in partitions that it holds.",
+    ),
+    _bug(
+        "one_copy_that_fails_is_a_node_that_fails",
+        "A1",
+        "forget.py",
+        "    return isinstance(answer, NoAnswer) and answer.unreachable\n",
+        "    return isinstance(answer, NoAnswer)\n",
+        "A node that cannot report one copy is given up in all partitions.",
+    ),
 )

@@ -9,6 +9,7 @@ one and is refilled.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.safety import AdminPortProbe, ReplicaProbe
@@ -17,7 +18,7 @@ from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.replica_rules import ReplicaAnswer, why_not_intact
+from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer, why_not_intact
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -78,10 +79,11 @@ async def forget_replica(
 ) -> Forgotten:
     """Remove a node from the old quorum of partitions whose recovery is undecidable.
 
-    All partitions are checked before the first is written, each under its version. A server that tries to
-    recover meanwhile begins new sessions, which are writes too: its partition is then checked and written
-    again. A partition in which the replica is well, or unknown, is left as it is, so that the command may be
-    given again.
+    All partitions are checked before the first is written, each under its version. If the node is
+    unreachable, it is not waited for in each of them, but once more at the end: when it is back, all are
+    checked again. A server that tries to recover meanwhile begins new sessions, which are writes too: its
+    partition is then checked and written again. A partition in which the replica is well, or unknown, is left
+    as it is, so that the command may be given again.
 
     AdminError for an unknown partition or one without metadata, UnsafeChangeError when a remaining replica
     does not answer or the one to forget is well wherever it is known, UnknownReplicaError when no partition
@@ -96,8 +98,7 @@ async def forget_replica(
         dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
     )
     forgetting = _Forgetting(StoreMetadata(store, root), asker, connect_string)
-    for partition in partitions:
-        await forgetting.check(partition)
+    await forgetting.check_all(partitions)
     forgetting.raise_if_in_vain()
     try:
         for partition in sorted(forgetting.changes):
@@ -126,9 +127,25 @@ class _Forgetting:
         self._metadata = metadata
         self._asker = asker
         self._node = connect_string
+        self._unreachable: NoAnswer | None = None
 
-    async def check(self, partition: int) -> None:
-        """Read, ask everybody, and note what must be done."""
+    async def check_all(self, partitions: Sequence[int]) -> None:
+        """Check each one, for a node that is unreachable without a time limit of its own."""
+        await self._check_once(partitions, remember=True)
+        if self._unreachable is not None and len(partitions) > 1:
+            self._unreachable = None
+            if not _is_unreachable(await self._asker.ask(self._node, partitions[-1])):
+                await self._check_once(partitions, remember=False)
+        self._unreachable = None
+
+    async def _check_once(self, partitions: Sequence[int], *, remember: bool) -> None:
+        for found in (self.changes, self.well, self.unknown, self._known, self._others):
+            found.clear()
+        for partition in partitions:
+            await self.check(partition, remember=remember)
+
+    async def check(self, partition: int, *, remember: bool = False) -> None:
+        """Read, ask everybody, and note what must be done; `remember` that the node is unreachable."""
         current, version = await self._metadata.read_partition(partition)
         if current is None:
             raise AdminError(f"partition {partition} has no metadata: nothing can be forgotten")
@@ -137,7 +154,10 @@ class _Forgetting:
             self.unknown.append(partition)
             return
         changed = without_replica(current, self._node)
-        if not why_not_intact(current.replicas[self._node], await self._asker.ask(self._node, partition)):
+        answer = self._unreachable or await self._asker.ask(self._node, partition)
+        if remember and _is_unreachable(answer):
+            self._unreachable = answer
+        if not why_not_intact(current.replicas[self._node], answer):
             self.well.append(partition)
             return
         answers = {name: await self._asker.ask(name, partition) for name in changed.replicas}
@@ -189,6 +209,10 @@ class _Forgetting:
     def result(self) -> Forgotten:
         """What came of it."""
         return Forgotten(tuple(self.done), tuple(self.well), tuple(self.unknown), tuple(sorted(self._others)))
+
+
+def _is_unreachable(answer: Answer) -> TypeGuard[NoAnswer]:
+    return isinstance(answer, NoAnswer) and answer.unreachable
 
 
 def _listed(partitions: Sequence[int]) -> str:

@@ -75,7 +75,7 @@ class AdminPortProbe:
             )
         except (WaltzProtocolError, OSError) as error:
             _log.debug("%s does not answer: %s", connect_string, error)
-            return NoAnswer(str(error))
+            return NoAnswer(str(error), unreachable=True)
         try:
             available = (await connection.partition_status()).get(partition_id)
             return NotHeld() if available is None else await ask_copy(connection, partition_id, available)

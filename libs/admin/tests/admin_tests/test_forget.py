@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
+from admin_tests.fake_processes import FakeNode
 from waltz_admin import seeding
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.forget import (
@@ -15,11 +17,13 @@ from waltz_admin.forget import (
     forget_replica,
     without_replica,
 )
+from waltz_admin.safety import AdminPortProbe
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Generation, PartitionId
 
 ROOT = "/test"
@@ -193,6 +197,69 @@ async def test_it_may_be_given_again_after_it_was_cut_short() -> None:
     await metadata.create_partition(0, _metadata(1, 2))
     await metadata.create_partition(1, _metadata(1, 2, 3))
     assert await forget_replica(store, ROOT, LOST, [0, 1], probe=Nodes(LOST)) == Forgotten((1,), (), (0,))
+
+
+class Unreachable(Nodes):
+    """No connection to the lost one, until it was asked `times` times; each attempt takes its time limit."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left, self.asked = times, list[int]()
+
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
+        if connect_string == LOST:
+            self.asked.append(partition_id)
+            if len(self.asked) <= self.left:
+                return NoAnswer("no connection", unreachable=True)
+        return await super().ask(connect_string, partition_id)
+
+
+async def test_a_node_that_is_unreachable_is_not_waited_for_in_every_partition() -> None:
+    store, metadata = await _cluster(5)
+    for partition in range(5):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    nodes = Unreachable(1000)
+    assert (await forget_replica(store, ROOT, LOST, range(5), probe=nodes)).forgotten == (0, 1, 2, 3, 4)
+    assert nodes.asked == [0, 4]
+
+
+async def test_safety_a1_a_node_that_is_back_by_the_end_of_the_checks_is_kept_where_it_is_well() -> None:
+    store, metadata = await _cluster(3)
+    for partition in range(3):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    nodes = Unreachable(1)
+    with pytest.raises(UnsafeChangeError, match="holds what it should in partitions 0,1,2:"):
+        await forget_replica(store, ROOT, LOST, range(3), probe=nodes)
+    away_again = Unreachable(1)
+    away_again.answers[LOST] = ReplicaAnswer(-1, True, True)
+    assert (await forget_replica(store, ROOT, LOST, range(3), probe=away_again)).forgotten == (0, 1, 2)
+
+
+async def test_safety_a1_one_copy_that_is_not_reported_says_nothing_of_the_others() -> None:
+    """The node answers, and fails to read one of its copies."""
+    store, metadata = await _cluster(3)
+    for partition in range(3):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+
+    class Failing(Nodes):
+        async def ask(self, connect_string: str, partition_id: int) -> Answer:
+            if (connect_string, partition_id) == (LOST, 0):
+                return NoAnswer("Input/output error")
+            return await super().ask(connect_string, partition_id)
+
+    found = await forget_replica(store, ROOT, LOST, range(3), probe=Failing())
+    assert found == Forgotten((0,), (1, 2), ())
+
+
+async def test_only_a_node_without_a_connection_is_unreachable() -> None:
+    key = UUID(int=7)
+    async with FakeNode(key).running() as node:
+        probe = AdminPortProbe({node.connect_string: node.admin_port}, key, 1, TlsSettings(enabled=False))
+        node.refuse = "Input/output error"
+        assert await probe.ask(node.connect_string, 0) == NoAnswer("Input/output error", unreachable=False)
+    answer = await probe.ask(node.connect_string, 0)
+    assert isinstance(answer, NoAnswer)
+    assert answer.unreachable
 
 
 def test_without_replica() -> None:

@@ -47,9 +47,11 @@ class NotHeld:
 
 
 class NoAnswer(NamedTuple):
-    """Nothing is known of the copy, and why."""
+    """Nothing is known of the copy, and why. `unreachable`: there is no connection to its node, so none of
+    its copies can be asked about."""
 
     reason: str = ""
+    unreachable: bool = False
 
 
 Answer: TypeAlias = ReplicaAnswer | NotHeld | NoAnswer
