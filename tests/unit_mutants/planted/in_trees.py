@@ -157,4 +157,21 @@ TREE_BUGS = (
         "    return isinstance(answer, NoAnswer)\n",
         "A node that cannot report one copy is given up in all partitions.",
     ),
+    # ---- what is typed
+    _cli(
+        "typing_error_in_a_port_is_a_silent_node",
+        "A8",
+        "zk_tree.py",
+        "    if not 0 < port_number < 65536:\n",
+        "    if not 0 < port_number:\n",
+        "A rebuild advises to name a node as lost whose admin port was mistyped.",
+    ),
+    _bug(
+        "cluster_that_nobody_can_list",
+        "seeding",
+        "seeding.py",
+        "    if not 0 <= num_partitions <= MAX_PARTITIONS:\n",
+        "    if num_partitions < 0:\n",
+        "A cluster is created whose partitions do not fit into memory, and their number can never be changed.",
+    ),
 )

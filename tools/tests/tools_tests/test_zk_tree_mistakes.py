@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools_tests.test_cli import _one_error, config, zookeeper  # noqa: F401
-from waltz_admin import seeding
+from waltz_admin import nodes, seeding
 from waltz_admin.errors import AdminError
 from waltz_admin.rebuild_tree import ClusterGiven, RebuiltTree
 from waltz_admin.tree_file import decode
@@ -67,6 +67,8 @@ def test_import_of_odd_files(
         "127.0.0.1:7000/7\u00b2/1",
         "127.0.0.1:7000/7001/-1",
         "127.0.0.1:7000/7001/99999999999",
+        "127.0.0.1:7000/7001/9999999999",
+        "127.0.0.1:7000/99999999/1",
     ],
 )
 def test_rebuild_with_a_typing_error(
@@ -79,10 +81,10 @@ def test_rebuild_with_a_typing_error(
     """Where nothing is, and where a cluster is."""
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG.format(root=root))
-    assert run([*REBUILD, "-c", str(file), "--node", node]) in (ExitCode.FAILED, ExitCode.USAGE)
-    said = capsys.readouterr().err
-    assert "unexpected" not in said
-    assert "WALTZ_DEBUG" not in said
+    assert run([*REBUILD, "-c", str(file), "--node", node]) == ExitCode.USAGE
+    said = _one_error(capsys)
+    assert "--node" in said
+    assert "--lost" not in said, "a typing error must not become a lost disk"
 
 
 @pytest.mark.parametrize("root", ["/", "/nowhere/", "/none", "/none/deeper", "nowhere", "//nowhere"])
@@ -367,3 +369,65 @@ def test_export_to_standard_output_has_nothing_else_in_it(
     capfdbinary.readouterr()
     assert run(["zk", "export", "-c", str(config), name]) == ExitCode.OK
     assert _same_tree(capfdbinary.readouterr().out, expected)
+
+
+@pytest.mark.parametrize("host", ["a..b", "s1 ", "s\t1", "x" * 70, ".", "s1\u200b"])
+def test_what_is_no_host_name_does_not_become_a_storage_node(
+    host: str,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add = ["zk", "add-storage-node", "-c", str(config), "-a", "7001", "-g", "1", "-s", f"{host}:7000"]
+    assert run(add) == ExitCode.USAGE
+    assert "is no host name" in _one_error(capsys)
+    assert run([*REBUILD, "-c", str(config), "--node", f"{host}:7000/7001/1"]) == ExitCode.USAGE
+    assert "is no host name" in _one_error(capsys)
+
+
+@pytest.mark.parametrize("host", ["s_1", "[::1]", "10.0.0.1", "b\u00fccher.example", "s1.example."])
+def test_what_is_a_host_name_becomes_one(
+    host: str,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+) -> None:
+    add = ["zk", "add-storage-node", "-c", str(config), "-a", "7001", "-g", "1", "-s", f"{host}:7000"]
+    assert run(add) == ExitCode.OK
+
+
+def test_a_storage_node_with_an_impossible_name_can_be_removed(
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+) -> None:
+    async def add() -> None:
+        store = zookeeper.session()
+        await nodes.add_storage_node(store, "/nowhere", "a..b:7000", 7001, 1)
+        await store.close()
+
+    asyncio.run(add())
+    assert run(["zk", "remove-storage-node", "-c", str(config), "-s", "a..b:7000"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize("group", ["2147483648", "99999999999", "-1"])
+def test_a_group_that_no_znode_can_hold(
+    group: str,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add = ["zk", "add-storage-node", "-c", str(config), "-a", "7001", "-s", "s:7000", "-g", group]
+    assert run(add) == ExitCode.USAGE
+    assert _one_error(capsys) == "the group in --group is a number from 0 to 2147483647"
+
+
+@pytest.mark.parametrize("partitions", ["1000001", "2147483647", "2147483648"])
+def test_more_partitions_than_can_be_listed(
+    partitions: str,
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG.format(root="/new"))
+    assert run(["zk", "create", "-c", str(file), "-n", "d", "-p", partitions]) == ExitCode.FAILED
+    assert _one_error(capsys) == f"the number of partitions must be 0 to 1000000, not {partitions}"

@@ -19,7 +19,7 @@ from waltz_admin.accept_restored import ANSWER_SECONDS, accept_restored
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
-from waltz_admin.seeding import check_name
+from waltz_admin.seeding import MAX_PARTITIONS, check_name
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint, parse_connect_string
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
@@ -46,7 +46,6 @@ _NO_SERVER = 0
 """Ids of servers begin at 1: what this one had goes to others, in the next generation."""
 _WRITTEN_ONCE = 1
 """The version of a counter that was set after it was created, and never again."""
-MAX_PARTITIONS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

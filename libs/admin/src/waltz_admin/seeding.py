@@ -42,6 +42,7 @@ from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZnodeStat, ZooKee
 
 _ATTEMPTS = 5
 _MAX_NAME_BYTES = 65535
+MAX_PARTITIONS = 1_000_000
 
 Tree = dict[str, tuple[bytes | None, ZnodeStat]]
 
@@ -70,8 +71,8 @@ async def create(
     module; give `recorded_cluster_key` whenever one is known. ConnectionLostError: run it again.
     """
     paths = ClusterPaths(root)
-    if num_partitions < 0:
-        raise AdminError(f"the number of partitions must not be negative, not {num_partitions}")
+    if not 0 <= num_partitions <= MAX_PARTITIONS:
+        raise AdminError(f"the number of partitions must be 0 to {MAX_PARTITIONS}, not {num_partitions}")
     check_name(name)
     for attempt in range(_ATTEMPTS):
         tree = await _read(store, paths)

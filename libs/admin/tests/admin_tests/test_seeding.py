@@ -60,7 +60,9 @@ async def test_an_existing_cluster_is_not_touched(store: ZooKeeperStore, root: s
             await seeding.create(store, root, name, count, exist_ok=True)
     again = await seeding.create(store, root, "demo", 4, exist_ok=True)
     assert again == seeding.CreateResult(False, StoreParams(KEY, 4))
-    with pytest.raises(AdminError, match="must not be negative"):
+    with pytest.raises(AdminError, match="must be 0 to 1000000, not 1000001"):
+        await seeding.create(store, f"{root}/many", "demo", 1_000_001)
+    with pytest.raises(AdminError, match="must be 0 to 1000000, not -1"):
         await seeding.create(store, root, "demo", -1)
 
 

@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _WIDTH_WITHOUT_TERMINAL = 200
 _MAX_DIGITS = 10
+_MAX_GROUP = 2**31 - 1
 _MAX_SHOWN = 60
 
 
@@ -141,6 +142,28 @@ def parse_endpoint(text: str) -> Endpoint:
         return Endpoint.parse(text)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def parse_new_endpoint(text: str) -> Endpoint:
+    """host:port of a process that is to become known; a usage error of one line also for what can be no host.
+
+    What is known already may have any name: it must be possible to remove it.
+    """
+    endpoint = parse_endpoint(text)
+    try:
+        possible = bool(endpoint.host.encode("idna"))
+    except UnicodeError:
+        possible = False
+    if not possible or " " in endpoint.host or not endpoint.host.isprintable():
+        raise UsageError(f"{shown(endpoint.host)} in {shown(text)} is no host name")
+    return endpoint
+
+
+def parse_group(option: str, number: int | None) -> int:
+    """The number of a group, or a usage error of one line that names the option."""
+    if number is None or not 0 <= number <= _MAX_GROUP:
+        raise UsageError(f"the group in {option} is a number from 0 to {_MAX_GROUP}")
+    return number
 
 
 def parse_partitions(text: str) -> list[int]:

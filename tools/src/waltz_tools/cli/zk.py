@@ -25,6 +25,8 @@ from waltz_tools.cli.common import (
     OutputOption,
     PartitionsOption,
     parse_endpoint,
+    parse_group,
+    parse_new_endpoint,
     parse_partitions,
     render_listings,
     render_result,
@@ -128,7 +130,8 @@ def add_storage_node(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make a storage node known, without partitions."""
-    endpoint = str(parse_endpoint(storage))
+    endpoint = str(parse_new_endpoint(storage))
+    parse_group("--group", group)
     added = run_admin(config, lambda c: nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group))
     line = f"added {endpoint} to group {group}" if added else f"{endpoint} was known already"
     render_result(output, line, node=endpoint, group=group, changed=added)

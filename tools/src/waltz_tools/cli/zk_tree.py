@@ -24,6 +24,8 @@ from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
     parse_endpoint,
+    parse_group,
+    parse_new_endpoint,
     parse_number,
     render_listings,
     render_result,
@@ -211,7 +213,11 @@ def _node(text: str) -> NodeGiven:
     port_number, group_number = parse_number(admin_port), parse_number(group)
     if port_number is None or group_number is None:
         raise UsageError(f"--node is HOST:PORT/ADMIN_PORT/GROUP, not {shown(text)}")
-    return NodeGiven(str(parse_endpoint(endpoint)), port_number, group_number)
+    if not 0 < port_number < 65536:
+        raise UsageError(f"the admin port in --node {shown(text)} is not a port (1 to 65535)")
+    return NodeGiven(
+        str(parse_new_endpoint(endpoint)), port_number, parse_group(f"--node {shown(text)}", group_number)
+    )
 
 
 def _opened_already(file: Path) -> int | None:
