@@ -430,6 +430,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_OPERATOR}/run/test_whose_object.py",
     ),
     "waltz_admin/nested.py": (f"{_ADMIN}/test_nested_clusters.py",),
+    "waltz_admin/nested_roots.py": (f"{_ADMIN}/test_nested_clusters.py",),
     "waltz_admin/seeding.py": (f"{_ADMIN}/test_seeding.py", f"{_ADMIN}/test_nested_clusters.py"),
     "waltz_tools/cli/zk_tree.py": (f"{_TOOLS}/test_zk_tree_mistakes.py",),
     "waltz_admin/replace.py": (f"{_ADMIN}/test_replace.py",),

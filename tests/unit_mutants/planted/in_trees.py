@@ -12,17 +12,17 @@ TREE_BUGS = (
     _bug(
         "clusters_below_known_znodes_are_not_seen",
         "seeding",
-        "nested.py",
-        'if path not in _OWN and f"{path}/store" in data and',
-        'if path not in _OWN and path.count("/") == 1 and f"{path}/store" in data and',
+        "nested_roots.py",
+        'if path not in OWN and f"{path}/store" in data and',
+        'if path not in OWN and path.count("/") == 1 and f"{path}/store" in data and',
         "A cluster below a znode whose name is one of a cluster's is deleted with the one around it.",
     ),
     _bug(
         "any_record_is_a_cluster",
         "seeding",
-        "nested.py",
-        'if path not in _OWN and f"{path}/store" in data and',
-        "if path not in _OWN and",
+        "nested_roots.py",
+        'if path not in OWN and f"{path}/store" in data and',
+        "if path not in OWN and",
         "A cluster with producers cannot be deleted: their records read as the name of another one.",
     ),
     _bug(

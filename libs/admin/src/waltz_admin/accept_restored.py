@@ -131,11 +131,11 @@ async def accept_restored(
 
     All are checked before the first is written, each under the version that was read, with its assignment in
     the same transaction; no partition depends on another one, so many are written in several transactions
-    under one lock. Doing it twice does nothing, and after an error half-way does the rest. `lost`: storage nodes whose disks are lost for good;
-    `removed`: those that were taken out of the partitions since the copy was made. NothingToAcceptError
-    when nothing is wrong with any; UnsafeChangeError when another node does not answer, or a server is
-    serving the partition; AdminError without metadata. Nothing was changed then. PartlyAcceptedError when it
-    ended half-way.
+    under one lock. Doing it twice does nothing, and after an error half-way does the rest. `lost`: storage
+    nodes whose disks are lost for good; `removed`: those that were taken out of the partitions since the copy
+    was made. NothingToAcceptError when nothing is wrong with any; UnsafeChangeError when another node does
+    not answer, or a server is serving the partition; AdminError without metadata. Nothing was changed then.
+    PartlyAcceptedError when it ended half-way.
     """
     view = await read_view(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]

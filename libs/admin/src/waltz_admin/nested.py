@@ -11,13 +11,11 @@ finds it afterwards (`check_none_below`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
 from waltz_admin.errors import ClusterExistsError
+from waltz_admin.nested_roots import OWN, has_params, nested_roots
 from waltz_admin.subtree import Subtree, read_subtree
-from waltz_cluster.errors import AuthError, NoNodeError, SerializationError
+from waltz_cluster.errors import AuthError, NoNodeError
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import ClusterParams
 from waltz_cluster.store import CheckOp, Op, ZooKeeperStore
 
 
@@ -33,7 +31,7 @@ async def check_alone(store: ZooKeeperStore, paths: ClusterPaths) -> list[Op]:
             data, stat = await store.get(path)
         except (AuthError, NoNodeError):
             continue  # of somebody else, who does not let us see it, or yet to be created
-        if _has_params(data) and await store.exists(ClusterPaths(path).store) is not None:
+        if has_params(data) and await store.exists(ClusterPaths(path).store) is not None:
             raise ClusterExistsError(
                 f"{paths.root} lies below the root of another cluster, {path}: choose a root that is not below it"
             )
@@ -60,55 +58,6 @@ def clusters_below(paths: ClusterPaths, found: Subtree) -> list[str]:
     return [paths.root + path for path in nested_roots({path: data for path, (data, _) in found.items()})]
 
 
-def nested_roots(data: Mapping[str, bytes | None]) -> tuple[str, ...]:
-    """The same as paths below the root, of the data by such paths. Pure.
-
-    The data of a znode alone do not decide: other records of a cluster can be read as a name and a number.
-    """
-    roots = {
-        path for path in data if path not in _OWN and f"{path}/store" in data and _has_params(data[path])
-    }
-    return tuple(sorted(path for path in roots if not is_below(path, roots - {path})))
-
-
-def is_below(path: str, roots: Collection[str]) -> bool:
-    """Whether a path is one of these, or below one of them."""
-    return any(path == root or path.startswith(f"{root}/") for root in roots)
-
-
 def foreign(paths: ClusterPaths, found: Subtree) -> list[str]:
     """The znodes at the root that are none of a cluster's, of this release or of 0.13.2."""
-    return [paths.root + path for path in found if path.count("/") == 1 and path not in _OWN]
-
-
-def _own() -> set[str]:
-    paths = ClusterPaths("/root")
-    known = {
-        paths.root,
-        paths.ids,
-        paths.client_ids,
-        paths.server_ids,
-        paths.server_descriptors,
-        paths.challenges,
-        paths.preferences,
-        paths.producers,
-        paths.store,
-        paths.partitions,
-        paths.group,
-        paths.assignment,
-        paths.connection,
-        paths.admin_lock,
-    }
-    return {path.removeprefix(paths.root) for path in known}
-
-
-_OWN = _own()
-"""The znodes of a cluster whose names are always the same, as paths below its root."""
-
-
-def _has_params(data: bytes | None) -> bool:
-    try:
-        ClusterParams.from_bytes(data)
-    except SerializationError:
-        return False
-    return True
+    return [paths.root + path for path in found if path.count("/") == 1 and path not in OWN]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, ClusterExistsError
-from waltz_admin.nested import check_alone, check_none_below, is_below, nested_roots
+from waltz_admin.nested import check_alone, check_none_below
+from waltz_admin.nested_roots import is_below, nested_roots
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.subtree import Subtree, read_subtree

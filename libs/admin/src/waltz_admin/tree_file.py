@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from waltz_admin.errors import AdminError
-from waltz_admin.nested import is_below, nested_roots
+from waltz_admin.nested_roots import is_below, nested_roots
 from waltz_cluster.errors import SerializationError
 from waltz_cluster.serializers import ClusterParams, PartitionAssignment, ProducerRecord, StoreParams
 

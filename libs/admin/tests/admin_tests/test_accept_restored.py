@@ -325,8 +325,8 @@ async def test_a_fence_is_lowered_only_while_no_other_node_is_silent() -> None:
 
 
 async def older(store: ZooKeeperStore, root: str, count: int, name: str) -> list[Rebuilt]:
-    """A cluster of so many partitions on three nodes; what is to be written: the first two in every partition,
-    and every second partition is taken from the third node."""
+    """A cluster of so many partitions on three nodes; what is to be written: the first two nodes in every
+    partition, and every second partition is taken from the third node."""
     paths, found = ClusterPaths(root), list[Rebuilt]()
     await seeding.create(store, root, "demo", count)
     all_three = [f"{name}{number}:1" for number in range(3)]

@@ -10,7 +10,7 @@ import pytest
 
 from waltz_admin import nodes, seeding
 from waltz_admin.errors import AdminError, ClusterExistsError
-from waltz_admin.nested import is_below
+from waltz_admin.nested_roots import is_below
 from waltz_admin.subtree import read_subtree
 from waltz_admin.tree_copy import read_tree, write_tree
 from waltz_admin.tree_file import ClusterTree, Znode, decode, encode
