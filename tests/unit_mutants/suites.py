@@ -27,6 +27,7 @@ _JOURNAL = (
 _CLIENT = "client/tests/client_tests"
 _CLUSTER = "libs/cluster/tests/cluster_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
+_SAME_NODE = (f"{_ADMIN}/test_same_node.py", f"{_ADMIN}/test_replace.py")
 _TOOLS = "tools/tests/tools_tests"
 _SPARK = "spark-on-k8s/tests/spark_tests"
 _OPERATOR = "operator/tests/operator_tests"
@@ -360,6 +361,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/observed_node.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/watched_view.py": (f"{_ADMIN}/test_observer.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_admin/same_node.py": _SAME_NODE,
+    "waltz_admin/nodes.py": _SAME_NODE,
     "waltz_cluster/eviction.py": (f"{_CLUSTER}/test_eviction.py",),
     "waltz_cluster/joined_writes.py": (f"{_CLUSTER}/test_joined_writes.py",),
     "waltz_cluster/moving.py": (f"{_CLUSTER}/test_moving.py",),
@@ -434,7 +437,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/seeding.py": (f"{_ADMIN}/test_seeding.py", f"{_ADMIN}/test_nested_clusters.py"),
     "waltz_tools/cli/zk_tree.py": (f"{_TOOLS}/test_zk_tree_mistakes.py",),
     "waltz_admin/replace.py": (f"{_ADMIN}/test_replace.py",),
-    "waltz_admin/storage_admin.py": (f"{_ADMIN}/test_replace.py", f"{_ADMIN}/test_processes.py"),
+    "waltz_admin/storage_admin.py": (*_SAME_NODE, f"{_ADMIN}/test_processes.py"),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_operator/api/config_check.py": (f"{_OPERATOR}/api/test_config_keys.py",),

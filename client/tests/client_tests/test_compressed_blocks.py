@@ -20,7 +20,7 @@ from waltz_protocol.errors import ProtocolError, RecordChecksumError
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.blocks import LAST_BLOCK, block_head
 from waltz_protocol.frames.compressed_blocks import TAKES_ZSTD, ZSTD_BLOCK, BlockCompressor, BlockExpander
-from waltz_protocol.handshake import ZSTD_BLOCKS
+from waltz_protocol.handshake import ZSTD_BLOCKS, Hello
 from waltz_protocol.types import Endpoint, Generation, PartitionId, ReqId
 from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_testkit.loopback_server import LoopbackServer
@@ -35,8 +35,8 @@ def session_of(*, asks: bool, server_can: bool) -> tuple[RpcSession, Channel, li
     sent: list[bytes] = []
     expander = BlockExpander("a test") if asks else None
     session = RpcSession(HERE, lambda _: None, lambda *_: None, expander)
-    features = frozenset({ZSTD_BLOCKS}) if server_can else frozenset()
-    stub = SimpleNamespace(version=5, peer_features=features, closed=False, send=sent.append)
+    hello = Hello((5, ZSTD_BLOCKS) if server_can else (5,), None)
+    stub = SimpleNamespace(version=5, peer_hello=hello, closed=False, send=sent.append)
     session.established(cast("Channel", stub))
     return session, cast("Channel", stub), sent
 

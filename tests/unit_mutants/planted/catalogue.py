@@ -16,6 +16,7 @@ from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_nodes import NODE_BUGS
 from tests.unit_mutants.planted.in_operator import OPERATOR_BUGS
 from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
 from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
@@ -61,6 +62,7 @@ ALL_BUGS = (
     *PEER_BUGS,
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,
+    *NODE_BUGS,
     *RESTORED_BUGS,
     *TREE_BUGS,
     *TOOLS_BUGS,

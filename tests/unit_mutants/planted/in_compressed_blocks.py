@@ -55,7 +55,7 @@ COMPRESSED_BLOCK_BUGS = (
         "compressed_blocks_asked_of_servers_without_them",
         "F1",
         "rpc/session.py",
-        "        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_features\n",
+        "        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_hello.features\n",
         "        self.takes_zstd = self._expander is not None\n",
         "A server of an older version refuses every feed.",
     ),

@@ -5,14 +5,14 @@ import asyncio
 
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.lock import AdminLock
-from waltz_admin.tree import parse_connect_string, read_maps
+from waltz_admin.tree import NodeMaps, admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import ZooKeeperStore
 
-__all__ = ["add_storage_node", "remove_storage_node"]
+__all__ = ["add_storage_node", "check_entry", "remove_storage_node"]
 
 _ATTEMPTS = 5
 
@@ -28,23 +28,15 @@ async def add_storage_node(
 ) -> bool:
     """Make the node known, without partitions. False when it is known exactly like this already.
 
-    Completes a partial entry. StorageNodeError when it is known with another admin port or group.
+    Completes a partial entry. StorageNodeError as of `check_entry`; where the node may be one that is known
+    under another name, its caller asks before (`same_node.check_new_node`).
     """
-    if not 0 < admin_port < 65536:
-        raise StorageNodeError(f"the admin port must be a port number, not {admin_port}")
-    if parse_connect_string(connect_string).port == admin_port:
-        raise StorageNodeError(f"{connect_string}: the admin port must differ from the storage port")
     paths = ClusterPaths(root)
     await read_params(store, root)
     for attempt in range(_ATTEMPTS):
         async with AdminLock(store, paths, wait_seconds=lock_wait_seconds) as lock:
             maps = await read_maps(store, paths)
-            if maps.groups.get(connect_string, group) != group:
-                raise StorageNodeError(f"{connect_string} is in group {maps.groups[connect_string]} already")
-            if maps.admin_ports.get(connect_string, admin_port) != admin_port:
-                raise StorageNodeError(
-                    f"{connect_string} is known with admin port {maps.admin_ports[connect_string]} already"
-                )
+            check_entry(maps, connect_string, admin_port, group)
             ops = maps.changes(
                 paths,
                 groups={**maps.groups, connect_string: group},
@@ -61,6 +53,34 @@ async def add_storage_node(
                     raise
         await asyncio.sleep(0)
     return False
+
+
+def check_entry(maps: NodeMaps, connect_string: str, admin_port: int, group: int) -> None:
+    """StorageNodeError when the node cannot be known like this: its ports are no two ports, it is known with
+    another admin port or group, or another node has one of the ports on the same host. Pure."""
+    if not 0 < admin_port < 65536:
+        raise StorageNodeError(f"the admin port must be a port number, not {admin_port}")
+    if parse_connect_string(connect_string).port == admin_port:
+        raise StorageNodeError(f"{connect_string}: the admin port must differ from the storage port")
+    if maps.groups.get(connect_string, group) != group:
+        raise StorageNodeError(
+            f"{connect_string} is in group {maps.groups[connect_string]} already, not in {group}"
+        )
+    if maps.admin_ports.get(connect_string, admin_port) != admin_port:
+        raise StorageNodeError(
+            f"{connect_string} is known with admin port {maps.admin_ports[connect_string]} already, not "
+            f"{admin_port}. If {admin_port} is right: unassign its partitions, remove it (`waltz zk "
+            "remove-storage-node`) and add it again"
+        )
+    own = {parse_connect_string(connect_string), admin_endpoint(connect_string, admin_port)}
+    for node in maps.names:
+        port = maps.admin_ports.get(node)
+        taken = {parse_connect_string(node), *([] if port is None else [admin_endpoint(node, port)])}
+        if node != connect_string and own & taken:
+            raise StorageNodeError(
+                f"{min(own & taken)} is a port of the storage node {node} already: {connect_string} with admin "
+                f"port {admin_port} cannot be another node"
+            )
 
 
 async def remove_storage_node(

@@ -18,6 +18,7 @@ from waltz_admin.disks import NodeDisk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.node_state import NodeState, parse_report, read_state
 from waltz_admin.safety import ask_copy, shows_record
+from waltz_admin.same_node import identity
 from waltz_admin.storage_admin import (
     RECORDS_AT_ONCE,
     NodeInspection,
@@ -157,7 +158,7 @@ class ObservedNode:
     ) -> NodeAnswer:
         """Its answers about these copies, until one is not given in time."""
         copies: dict[int, ReplicaAnswer] = {}
-        held = dict(self._held)
+        held, own = dict(self._held), identity(connection)
         try:
             for number in sorted(number for number in assigned if number in held):
                 copy, now = self._open.get(number), self._clock()
@@ -175,7 +176,7 @@ class ObservedNode:
             self.close()
             raise
         self._copies = copies
-        return NodeAnswer(held, copies)
+        return NodeAnswer(held, copies, own)
 
     async def _ask(
         self, connection: StorageAdminConnection, number: int, available: bool, copy: NodePartition | None

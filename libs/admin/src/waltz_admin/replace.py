@@ -29,6 +29,7 @@ from waltz_admin import assignments, nodes
 from waltz_admin.errors import OfflineCopyError, StorageNodeError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE, recover_partition
 from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
+from waltz_admin.same_node import check_new_node
 from waltz_admin.storage_admin import admin_connection, remove_replica, set_assignment, set_availability
 from waltz_admin.tree import NodeMaps, admin_endpoint, parse_connect_string, read_maps
 from waltz_admin.waiting import wait_complete
@@ -207,6 +208,7 @@ class NodeReplacement:
         maps = await self._maps()
         if self._old not in maps.partitions and self._new not in maps.partitions:
             raise StorageNodeError(f"{self._old} is not a storage node of the cluster at {self._root}")
+        await check_new_node(self._store, self._root, self._tls, self._new, self._new_admin.port)
         async with admin_connection(self._new_admin, params, self._tls):
             return params, maps
 

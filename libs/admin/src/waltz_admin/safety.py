@@ -13,7 +13,8 @@ from collections.abc import Collection
 from typing import Protocol
 from uuid import UUID
 
-from waltz_admin.errors import UnsafeChangeError
+from waltz_admin.errors import StorageNodeError, UnsafeChangeError
+from waltz_admin.same_node import Names
 from waltz_admin.tree import admin_endpoint
 from waltz_cluster.errors import SerializationError
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -47,7 +48,10 @@ class ReplicaProbe(Protocol):
 
 
 class AdminPortProbe:
-    """Asks over the admin ports. One connection per question: every answer is fresh."""
+    """Asks over the admin ports. One connection per question: every answer is fresh.
+
+    Two names of one node are no proof: the second one that is asked is refused (`distinguish`).
+    """
 
     def __init__(
         self,
@@ -60,6 +64,14 @@ class AdminPortProbe:
         self._cluster_key = cluster_key
         self._num_partitions = num_partitions
         self._tls = tls
+        self._names = Names()
+
+    def distinguish(self, connect_string: str, connection: StorageAdminConnection) -> None:
+        """UnsafeChangeError when the node at the other end has answered under another name before."""
+        try:
+            self._names.check(connect_string, connection)
+        except StorageNodeError as error:
+            raise UnsafeChangeError(str(error)) from None
 
     async def ask(self, connect_string: str, partition_id: int) -> Answer:
         port = self._admin_ports.get(connect_string)
@@ -77,6 +89,7 @@ class AdminPortProbe:
             _log.debug("%s does not answer: %s", connect_string, error)
             return NoAnswer(str(error), unreachable=True)
         try:
+            self.distinguish(connect_string, connection)
             available = (await connection.partition_status()).get(partition_id)
             return NotHeld() if available is None else await ask_copy(connection, partition_id, available)
         except (WaltzProtocolError, OSError) as error:

@@ -12,6 +12,7 @@ from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
+from waltz_admin.same_node import check_distinct
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -258,7 +259,8 @@ async def remove_replica(
 ) -> bool:
     """Take a partition off a node of which it is proven, now, that its copy is not needed
     (`safety.check_removal`), and that itself knows no later session than ZooKeeper (rule A8). False: the node
-    does not have it. UnsafeChangeError without the proof.
+    does not have it. UnsafeChangeError without the proof, and where the node is one of those that the
+    partition is assigned to, under another name.
 
     `admin`: where the node is, if it is no longer registered. The admin lock is held, so nobody assigns
     meanwhile; taking it is a write, so what is read after it is not older than that. `dry_run`: the same
@@ -274,12 +276,13 @@ async def remove_replica(
         probe = AdminPortProbe(dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls)
         holders = [node for node, held in maps.partitions.items() if partition_id in held]
         metadata = StoreMetadata(store, root)
-        session_id = await check_removal(metadata, probe, partition_id, connect_string, holders)
         if admin is None:
             if connect_string not in maps.admin_ports:
                 raise AdminError(f"the admin port of {connect_string} is not known")
             admin = admin_endpoint(connect_string, maps.admin_ports[connect_string])
         async with admin_connection(admin, params, tls) as connection:
+            probe.distinguish(connect_string, connection)
+            session_id = await check_removal(metadata, probe, partition_id, connect_string, holders)
             if partition_id not in await connection.partition_status():
                 return False
             await check_no_later(connection, connect_string, partition_id, session_id)
@@ -302,10 +305,13 @@ async def sync_partitions(
 
     What a node has beyond that is only reported, unless `remove_surplus`; and also then it is kept while
     the last store session of the partition may still need that copy. Files always stay. Running it again
-    completes it. `dry_run`: the same report, and no node is changed.
+    completes it. `dry_run`: the same report, and no node is changed. StorageNodeError where something would
+    be removed and two names are those of one node: it would lose under one what it has under the other.
     """
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
+    if remove_surplus:
+        await check_distinct(maps, params, tls)
     metadata = StoreMetadata(store, root)
     report = SyncReport()
 

@@ -24,6 +24,11 @@ class NodeMaps:
     admin_ports: Mapping[str, int]
     versions: tuple[int, int, int]
 
+    @property
+    def names(self) -> list[str]:
+        """Of all nodes that are known, completely or in part."""
+        return sorted({*self.groups, *self.partitions, *self.admin_ports})
+
     def changes(
         self,
         paths: ClusterPaths,

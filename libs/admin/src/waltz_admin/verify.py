@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from waltz_admin.errors import AdminError
 from waltz_admin.safety import ask_copy
+from waltz_admin.same_node import Identity, identity
 from waltz_admin.server_admin import ServerAdminConnection
 from waltz_admin.storage_admin import admin_connection
 from waltz_admin.tree import admin_endpoint
@@ -98,11 +99,12 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node answered: which partitions are available (None = no answer), and what it reports
-    about its copies."""
+    """What one storage node answered: which partitions are available (None = no answer), what it reports
+    about its copies, and what distinguishes it from other nodes (`same_node.identity`)."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
+    identity: Identity | None = None
 
     def copy(self, partition_id: int) -> Answer:
         """Its answer about its copy of the partition."""
@@ -202,19 +204,21 @@ async def _ask_node(
         return NodeAnswer()
     held: Mapping[int, bool] | None = None
     copies: dict[int, ReplicaAnswer] = {}
+    own: Identity | None = None
     try:
         async with (
             asyncio.timeout(timeout_seconds) as limit,
             admin_connection(admin_endpoint(node, port), view.store, tls) as connection,
         ):
+            own = identity(connection)
             held = await connection.partition_status()
             # A node of 0.13.2 closes the connection when it is asked for a partition that it does not have.
             for partition_id in sorted({*view.nodes.partitions[node]} & {*held} & {*chosen}):
                 limit.reschedule(asyncio.get_running_loop().time() + timeout_seconds)
                 copies[partition_id] = await ask_copy(connection, partition_id, held[partition_id])
     except (AdminError, ClusterError, TimeoutError):
-        return NodeAnswer(held, copies)
-    return NodeAnswer(held, copies)
+        return NodeAnswer(held, copies, own)
+    return NodeAnswer(held, copies, own)
 
 
 def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
@@ -274,11 +278,23 @@ def _storage_consistency(partition_id: int, replicas: list[str], answers: Answer
     silent = [node for node in replicas if answers.partitions(node) is None]
     if silent:
         return f"no answer from {', '.join(silent)}"
+    twins = _under_two_names(replicas, answers)
+    if twins:
+        return twins
     having = {node for node in answers.nodes if partition_id in (answers.partitions(node) or {})}
     missing, surplus = sorted(set(replicas) - having), sorted(having - set(replicas))
     if missing:
         return f"not assigned on {', '.join(missing)}"
     return f"assigned on {', '.join(surplus)} too" if surplus else ""
+
+
+def _under_two_names(replicas: list[str], answers: Answers) -> str:
+    names: dict[Identity, str] = {}
+    for node in replicas:
+        own = answers.nodes.get(node, NodeAnswer()).identity
+        if own is not None and names.setdefault(own, node) != node:
+            return f"{names[own]} and {node} are one storage node under two names"
+    return ""
 
 
 def _quorum(partition_id: int, replicas: list[str], answers: Answers) -> str:

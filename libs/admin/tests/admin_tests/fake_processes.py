@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.handshake import with_process
 from waltz_protocol.messages import admin, client, storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_protocol.types import Endpoint, Record, SessionInfo
@@ -42,10 +43,15 @@ class Handler:
 
 @asynccontextmanager
 async def listening(
-    protocol: Protocol, answer: Answer, versions: tuple[int, ...] | None = None
+    protocol: Protocol,
+    answer: Answer,
+    versions: tuple[int, ...] | None = None,
+    process_id: UUID | None = None,
 ) -> AsyncIterator[int]:
     settings = ChannelSettings(
-        magic=protocol.magic, versions=versions or protocol.versions, hello_text="fake"
+        magic=protocol.magic,
+        versions=versions or protocol.versions,
+        hello_text=with_process("fake", process_id),
     )
     async with Listener() as listener:
         await listener.start("127.0.0.1", 0, settings, lambda: Handler(protocol, answer), None)
@@ -77,6 +83,8 @@ class FakeNode:
     """Names of the messages that came to the admin port."""
     asks: asyncio.Event | None = None
     """When set, a question for a report sets it and is not answered."""
+    process_id: UUID | None = field(default_factory=uuid4)
+    """None: it states none, as nodes of older releases."""
 
     @property
     def connect_string(self) -> str:
@@ -162,8 +170,10 @@ class FakeNode:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["FakeNode"]:
         async with (
-            listening(ADMIN, self.answer_admin, None if self.reports else (0,)) as self.admin_port,
-            listening(STORAGE, self.answer_storage) as self.storage_port,
+            listening(
+                ADMIN, self.answer_admin, None if self.reports else (0,), self.process_id
+            ) as self.admin_port,
+            listening(STORAGE, self.answer_storage, None, self.process_id) as self.storage_port,
         ):
             yield self
 

@@ -1,9 +1,11 @@
 """The Hello that both sides send first, and the choice of a version (docs/protocol.md, clients and
 servers)."""
 
+import re
 import struct
 from collections.abc import Collection
 from typing import NamedTuple
+from uuid import UUID
 
 from waltz_protocol.buffer import Reader, Writer
 from waltz_protocol.errors import HandshakeError
@@ -19,11 +21,31 @@ MAX_HELLO_BYTES = 64 * 1024
 """A Hello is a few dozen bytes; before the handshake nothing larger is read from a stranger."""
 
 
+_PROCESS = re.compile(r", process ([0-9a-f]{32})")
+
+
 class Hello(NamedTuple):
-    """The versions a side speaks and a free text nobody checks."""
+    """The versions a side speaks and a text for people."""
 
     versions: tuple[int, ...]
     text: str | None
+
+    @property
+    def features(self) -> frozenset[int]:
+        """Those of `FEATURES` that the side has."""
+        return FEATURES.intersection(self.versions)
+
+    @property
+    def process_id(self) -> UUID | None:
+        """Of the process that sent it (`with_process`); None where it does not state one."""
+        found = _PROCESS.search(self.text or "")
+        return None if found is None else UUID(found[1])
+
+
+def with_process(text: str, process_id: UUID | None) -> str:
+    """The text of a Hello that states which process sends it, the same on all its ports and another one
+    after each start. Peers of release 0.13.2 read no meaning into the text."""
+    return text if process_id is None else f"{text}, process {process_id.hex}"
 
 
 def encode_hello(versions: Collection[int], text: str | None) -> bytes:

@@ -167,10 +167,10 @@ async def test_what_a_side_can_do_besides_is_learned_and_never_chosen() -> None:
     able, other = settings(features=(ZSTD_BLOCKS,)), settings(features=(ZSTD_BLOCKS, 1999))
     async with connected(server, client, able, other) as (accepted, channel):
         assert (accepted.version, channel.version) == (4, 4)
-        assert accepted.peer_features == channel.peer_features == {ZSTD_BLOCKS}
+        assert accepted.peer_hello.features == channel.peer_hello.features == {ZSTD_BLOCKS}
     async with connected(Recorder(), Recorder(), able, settings()) as (accepted, channel):
-        assert not accepted.peer_features
-        assert channel.peer_features == {ZSTD_BLOCKS}
+        assert not accepted.peer_hello.features
+        assert channel.peer_hello.features == {ZSTD_BLOCKS}
     refused = Recorder()
     async with listening(lambda: refused, able) as listener, raw_peer(listener.port) as peer:
         peer.say(encode_hello((ZSTD_BLOCKS,), "no version at all"))

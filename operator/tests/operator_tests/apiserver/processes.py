@@ -109,7 +109,9 @@ class StoragePod:
         )
         tls = server_context(self._settings.tls_settings("storage.ssl"))
         data, admin = self._settings.port_limits()
-        options = NodeOptions("127.0.0.1", 0, 0, tls=tls, data_limits=data, admin_limits=admin)
+        options = NodeOptions(
+            "127.0.0.1", 0, 0, tls=tls, data_limits=data, admin_limits=admin, process_id=uuid4()
+        )
         self.node = StorageNode(manager, options, self._pool, MetricsRegistry())
         await self.node.start()
         names = cluster_loop().names

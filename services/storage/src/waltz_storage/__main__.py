@@ -118,6 +118,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             admin_limits=admin_limits,
             receive_bytes=settings.receive_bytes,
             newest_version=settings.max_protocol_version,
+            process_id=uuid4(),
         )
         node = StorageNode(manager, options, executor, registry)
         for partition_id, problem in manager.problems().items():

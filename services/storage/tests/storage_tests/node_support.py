@@ -77,6 +77,7 @@ async def running_node(
     room: FreeSpace | None = None,
     journal: JournalSettings | None = None,
     newest_version: int = NEWEST_STORAGE_VERSION,
+    process_id: UUID | None = None,
 ) -> AsyncIterator[StorageNode]:
     pool = executor if executor is not None else ThreadPoolExecutor(2, thread_name_prefix="disk")
     manager = StorageManager.open(
@@ -102,6 +103,7 @@ async def running_node(
         read_limits=read_limits,
         inline_limits=inline_limits,
         newest_version=newest_version,
+        process_id=process_id,
     )
     node = StorageNode(manager, options, pool, MetricsRegistry())
     await node.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from uuid import UUID
 
 import aiohttp
 import pytest
@@ -27,6 +28,17 @@ from .support import (
 )
 
 OPEN = storage.OpenRequest(-1, -1, -1, KEY, 4)
+
+
+@pytest.mark.parametrize("process_id", [None, UUID(int=7)])
+async def test_both_ports_state_the_same_process(tmp_path: Path, process_id: UUID | None) -> None:
+    """By it a tool knows two names of one node."""
+    async with (
+        running_node(tmp_path, process_id=process_id) as node,
+        connected(node) as server,
+        admin_connected(node) as tool,
+    ):
+        assert server.process_id == tool.process_id == process_id
 
 
 async def test_unknown_and_unassigned_partitions_are_refused(tmp_path: Path) -> None:

@@ -287,12 +287,15 @@ async def test_safety_f2_node_with_default_tls_serves_and_stops_in_order(tmp_pat
     async with serving(settings):
         tool = await StorageAdminConnection.open(admin_port, cluster_key=KEY, num_partitions=4, tls=tls)
         await tool.assign([1], True)
+        process_id = tool.process_id
         tool.close()
         server = await StorageConnection.open(data_port, cluster_key=KEY, num_partitions=4, tls=tls)
+        assert server.process_id == process_id is not None
         await server.last_session_info(3, 1)
         await server.set_low_water_mark(3, 1, -1)
         server.close()
     async with serving(settings):
         server = await StorageConnection.open(data_port, cluster_key=KEY, num_partitions=4, tls=tls)
         assert (await server.last_session_info(3, 1)).session_id == 3
+        assert server.process_id not in {None, process_id}, "each start is a process of its own"
         server.close()

@@ -11,6 +11,7 @@ from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import accept_restored
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.restored_metadata import Rebuilt
+from waltz_admin.same_node import check_new_node
 from waltz_admin.view import ClusterView, read_view
 from waltz_admin.waiting import wait_complete
 from waltz_cluster.serializers import PartitionMetadata
@@ -129,10 +130,15 @@ def add_storage_node(
     group: GroupOption,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make a storage node known, without partitions."""
+    """Make a storage node known, without partitions; refused where it is known under another name."""
     endpoint = str(parse_new_endpoint(storage))
     parse_group("--group", group)
-    added = run_admin(config, lambda c: nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group))
+
+    async def work(c: Context) -> bool:
+        await check_new_node(c.store, c.root, c.tls, endpoint, admin_port)
+        return await nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group)
+
+    added = run_admin(config, work)
     line = f"added {endpoint} to group {group}" if added else f"{endpoint} was known already"
     render_result(output, line, node=endpoint, group=group, changed=added)
 

@@ -68,7 +68,7 @@ class RpcSession:
         """The handshake is done: send what is waiting."""
         self.channel = channel
         self.version = channel.version
-        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_features
+        self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_hello.features
         self._on_ready(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:

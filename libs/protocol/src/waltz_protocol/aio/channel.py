@@ -28,7 +28,7 @@ from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, Magic, keep_alive_frame
-from waltz_protocol.handshake import FEATURES, HELLO_VERSION, choose_version, decode_hello, encode_hello
+from waltz_protocol.handshake import HELLO_VERSION, Hello, choose_version, decode_hello, encode_hello
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Channel(Incoming):
         self.handler: ChannelHandler = handler
         self.connecting = connecting
         self.version = -1
-        self.peer_features: frozenset[int] = frozenset()
+        self.peer_hello = Hello((), None)
         self.peer = "?"
         self.writable = True
         self.close_reason: str | None = None
@@ -357,7 +357,7 @@ class Channel(Incoming):
     def _hello_received(self, body: memoryview) -> None:
         hello = decode_hello(body)
         self.version = choose_version(self.settings.versions, hello.versions)
-        self.peer_features = FEATURES.intersection(hello.versions)
+        self.peer_hello = hello
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True

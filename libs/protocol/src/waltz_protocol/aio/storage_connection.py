@@ -94,6 +94,16 @@ class _Connection:
         return self._channel is None or self._channel.closed
 
     @property
+    def peer(self) -> str:
+        """Address and port that are connected to."""
+        return self._channel.peer if self._channel is not None else "?"
+
+    @property
+    def process_id(self) -> UUID | None:
+        """Of the node's process, the same on both its ports; None of a node of an older release."""
+        return self._channel.peer_hello.process_id if self._channel is not None else None
+
+    @property
     def certificate(self) -> ShownCertificate | None:
         """The certificate of the node, where it is verified."""
         return shown_certificate(self._channel.extra("peercert")) if self._channel is not None else None

@@ -20,6 +20,7 @@ from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES, ReceiveBudg
 from waltz_protocol.aio.tls import ServerTls
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.codec import ADMIN, NEWEST_STORAGE_VERSION, STORAGE, Protocol, storage_versions
+from waltz_protocol.handshake import with_process
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage import __version__
@@ -50,6 +51,7 @@ class NodeOptions(NamedTuple):
     admin_limits: Limits = Limits()
     receive_bytes: int = DEFAULT_RECEIVE_BYTES  # both ports together
     newest_version: int = NEWEST_STORAGE_VERSION  # of the protocol with servers
+    process_id: UUID | None = None  # a new one for each start, stated in the Hello of both ports
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
@@ -145,7 +147,7 @@ class StorageNode:
         return ChannelSettings(
             magic=protocol.magic,
             versions=versions,
-            hello_text=text,
+            hello_text=with_process(text, self._options.process_id),
             max_frame_bytes=self._options.max_frame_bytes,
         )
 

@@ -1,0 +1,67 @@
+"""Planted bugs in the administration of storage nodes: which node is which, and replacing one."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_bug = bugs_in("libs/admin/src/waltz_admin")
+
+NODE_BUGS = (
+    # ---- one node under two names
+    _bug(
+        "node_is_replaced_with_itself_under_another_name",
+        "A6",
+        "same_node.py",
+        "        if this.is_same(",
+        "        if node == connect_string and this.is_same(",
+        "A node is taken for its own successor, and emptied.",
+    ),
+    _bug(
+        "nodes_at_one_address_are_one",
+        "A6",
+        "same_node.py",
+        "            return bool(self.ids & other.ids)\n        return",
+        "            if self.ids & other.ids:\n                return True\n        return",
+        "A pod is taken for the one that had its address before.",
+    ),
+    _bug(
+        "storage_port_of_another_process_is_its_own",
+        "A6",
+        "same_node.py",
+        "    if len(ids[0] | ids[1]) > 1:\n",
+        "    if len(ids[1]) > 1:\n",
+        "What is done on an admin port is done to another node.",
+    ),
+    _bug(
+        "one_node_under_two_names_is_two_replicas",
+        "A6",
+        "same_node.py",
+        "        if known != connect_string:\n",
+        "        if not known:\n",
+        "A quorum of names is taken for a quorum of disks.",
+    ),
+    _bug(
+        "copy_is_removed_under_another_name",
+        "A6",
+        "storage_admin.py",
+        "            probe.distinguish(connect_string, connection)\n",
+        "",
+        "The copy that proves that a copy is not needed is the one that is removed.",
+    ),
+    _bug(
+        "surplus_of_one_name_is_a_copy_of_the_other",
+        "A6",
+        "storage_admin.py",
+        "    if remove_surplus:\n        await check_distinct(maps, params, tls)\n",
+        "",
+        "A node loses under one name what it has under the other.",
+    ),
+    _bug(
+        "two_nodes_share_a_port",
+        "A6",
+        "nodes.py",
+        "        if node != connect_string and own & taken:\n",
+        "        if node == connect_string and own & taken:\n",
+        "A node is registered with the admin port of another one.",
+    ),
+)
