@@ -64,4 +64,29 @@ NODE_BUGS = (
         "        if node == connect_string and own & taken:\n",
         "A node is registered with the admin port of another one.",
     ),
+    # ---- replacing a node
+    _bug(
+        "node_that_ends_in_the_middle_is_forgotten_with_the_rest",
+        "A8",
+        "replace.py",
+        "                return kept | dict.fromkeys(partitions[number:], str(error))\n",
+        "                return kept\n",
+        "Copies that were to be kept are forgotten with their node.",
+    ),
+    _bug(
+        "refusal_is_no_answer",
+        "A8",
+        "replace.py",
+        "            except RefusedError as error:\n                why = str(error)\n",
+        "",
+        "A node whose disk refuses one removal is not asked for the others.",
+    ),
+    _bug(
+        "node_that_refuses_its_list_is_gone",
+        "A8",
+        "replace.py",
+        "        except RefusedError:\n            raise\n",
+        "",
+        "A node that is there is forgotten with everything it has.",
+    ),
 )

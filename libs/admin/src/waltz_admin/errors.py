@@ -57,5 +57,9 @@ class UnreachableError(AdminError):
     retriable = True
 
 
+class RefusedError(UnreachableError):
+    """A process answered, and refused: there is no doubt that it is there."""
+
+
 class OfflineCopyError(AdminError):
     """An offline copy cannot start or cannot continue; what was copied so far is good and is kept."""

@@ -21,12 +21,17 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
 from waltz_admin import assignments, nodes
-from waltz_admin.errors import OfflineCopyError, StorageNodeError, UnreachableError, UnsafeChangeError
+from waltz_admin.errors import (
+    OfflineCopyError,
+    RefusedError,
+    StorageNodeError,
+    UnreachableError,
+    UnsafeChangeError,
+)
 from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE, recover_partition
 from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
 from waltz_admin.same_node import check_new_node
@@ -151,17 +156,10 @@ class NodeReplacement:
         """The steps on the old node, with the partitions that it has and ZooKeeper does not assign to it."""
         files = "and delete their files" if self._options.delete_files else "their files are kept"
         lines = [f"remove the partitions from {self._old}, {files}"]
-        kept: dict[int, str] = {}
-        surplus: list[int] = []
-        with suppress(UnreachableError):  # nothing is removed from it then
-            for partition in await self._held(params, maps):
-                if partition in maps.partitions[self._old]:
-                    continue
-                if (why := await self._remove(partition, dry_run=True)) is None:
-                    surplus.append(partition)
-                else:
-                    kept[partition] = why
-        if surplus:
+        held = await self._held_or_why_not(params, maps)
+        others = [] if isinstance(held, str) else [p for p in held if p not in maps.partitions[self._old]]
+        kept = await self._remove_all(others, dry_run=True)
+        if surplus := [partition for partition in others if partition not in kept]:
             names = ",".join(map(str, surplus))
             lines.append(
                 f"remove partitions {names}, which are not assigned to it, from {self._old}, {files}"
@@ -322,20 +320,29 @@ class NodeReplacement:
 
     async def _clean(self, params: StoreParams, maps: NodeMaps) -> tuple[str | None, dict[int, str]]:
         """Remove from the old node what nobody needs; why not, when it cannot be reached, and what it keeps,
-        each with the reason."""
-        kept: dict[int, str] = {}
-        if self._old not in maps.admin_ports:
-            return "its admin port is not known", kept
-        try:
-            for partition in await self._held(params, maps):
-                self._say(f"removing partition {partition} from {self._old}")
-                if (why := await self._remove(partition)) is not None:
-                    kept[partition] = why
-        except UnreachableError as error:
-            return str(error), kept
-        return None, kept
+        each with the reason. RefusedError: it is there, and does not list its partitions."""
+        held = await self._held_or_why_not(params, maps)
+        if isinstance(held, str):
+            return held, {}
+        return None, await self._remove_all(held)
 
-    async def _remove(self, partition: int, *, dry_run: bool = False) -> str | None:
+    async def _remove_all(self, partitions: Sequence[int], *, dry_run: bool = False) -> dict[int, str]:
+        """Remove these from the old node, which has them; what it keeps, each with the reason."""
+        kept: dict[int, str] = {}
+        for number, partition in enumerate(partitions):
+            if not dry_run:
+                self._say(f"removing partition {partition} from {self._old}")
+            try:
+                why = await self._remove(partition, dry_run=dry_run)
+            except RefusedError as error:
+                why = str(error)
+            except UnreachableError as error:  # it was there: what it may still have is not forgotten
+                return kept | dict.fromkeys(partitions[number:], str(error))
+            if why is not None:
+                kept[partition] = why
+        return kept
+
+    async def _remove(self, partition: int, *, dry_run: bool) -> str | None:
         """Remove it from the old node, if it is proven that nobody needs the copy; else why not."""
         try:
             await remove_replica(
@@ -351,13 +358,19 @@ class NodeReplacement:
             return str(error).removeprefix(f"partition {partition}: ")
         return None
 
-    async def _held(self, params: StoreParams, maps: NodeMaps) -> list[int]:
-        """The partitions that the old node has, whoever they are assigned to; UnreachableError."""
+    async def _held_or_why_not(self, params: StoreParams, maps: NodeMaps) -> list[int] | str:
+        """The partitions that the old node has, whoever they are assigned to, or why it cannot be asked;
+        RefusedError when it is there and does not list them."""
         if self._old not in maps.admin_ports:
-            raise UnreachableError(f"the admin port of {self._old} is not known")
+            return "its admin port is not known"
         admin = admin_endpoint(self._old, maps.admin_ports[self._old])
-        async with admin_connection(admin, params, self._tls) as connection:
-            return sorted(await connection.partition_status())
+        try:
+            async with admin_connection(admin, params, self._tls) as connection:
+                return sorted(await connection.partition_status())
+        except RefusedError:
+            raise
+        except UnreachableError as error:
+            return str(error)
 
     # -- questions -------------------------------------------------------------------------------------------
 

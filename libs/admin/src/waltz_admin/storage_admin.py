@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.dry_run import DryRunStore
-from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.errors import AdminError, RefusedError, UnreachableError
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
@@ -95,10 +95,13 @@ async def open_admin(
 async def admin_connection(
     endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
 ) -> AsyncIterator[StorageAdminConnection]:
-    """An open admin port; UnreachableError for everything that goes wrong with it."""
+    """An open admin port; UnreachableError for everything that goes wrong with it, RefusedError where the node
+    answers that it does not do what it is asked for."""
     connection = await open_admin(endpoint, params, tls, reports=reports)
     try:
         yield connection
+    except RequestFailedError as error:
+        raise RefusedError(f"storage node {endpoint}: {error}") from error
     except (WaltzProtocolError, OSError) as error:
         raise UnreachableError(f"storage node {endpoint}: {error}") from error
     finally:

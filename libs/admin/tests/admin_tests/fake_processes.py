@@ -83,6 +83,8 @@ class FakeNode:
     """Names of the messages that came to the admin port."""
     asks: asyncio.Event | None = None
     """When set, a question for a report sets it and is not answered."""
+    refuses_removal: dict[int, str | None] = field(default_factory=dict)
+    """Partitions that it does not give up, and what it answers then; None: it ends the connection."""
     process_id: UUID | None = field(default_factory=uuid4)
     """None: it states none, as nodes of older releases."""
 
@@ -124,6 +126,11 @@ class FakeNode:
             case admin.PartitionAssignmentRequest():
                 self.orders.append(message)
                 for p in message.partitions or ():
+                    if not message.assigned and p in self.refuses_removal:
+                        refusal = self.refuses_removal[p]
+                        if refusal is None:
+                            raise ProtocolError("it is gone")
+                        return admin.FailureResponse(n, RpcError(refusal))
                     if message.assigned:
                         self.status.setdefault(p, True)
                     else:

@@ -11,7 +11,7 @@ import pytest
 
 from admin_tests.fake_processes import FakeNode
 from waltz_admin import assignments, nodes, seeding
-from waltz_admin.errors import AdminError
+from waltz_admin.errors import AdminError, RefusedError
 from waltz_admin.replace import NodeReplacement, ReplaceEvent, ReplaceOptions
 from waltz_admin.tree import read_maps
 from waltz_cluster.cluster_params import read_params
@@ -280,6 +280,38 @@ async def test_safety_a6_the_only_copy_that_answers_stays_on_the_old_node(surplu
     result = await surplus.replacement().run()
     assert surplus.taken_from_old() == [0]
     assert "0 of 1 replicas are proven to be current" in result.kept[1]
+
+
+@pytest.mark.parametrize("answer", ["/data/0: Input/output error", None])
+async def test_safety_a8_an_old_node_that_cannot_remove_a_copy_is_not_forgotten(
+    surplus: Surplus, answer: str | None
+) -> None:
+    """It answered and named its partitions: a refusal, or an end in the middle, says nothing about the rest,
+    among it a copy that knows a later session than ZooKeeper."""
+    old = surplus.old.connect_string
+    surplus.old.other_sessions[1] = SessionInfo(9, -1, -1)
+    surplus.old.refuses_removal[0] = answer
+    result = await surplus.replacement().run()
+    assert (result.moved, result.left, sorted(result.kept)) == ((0,), None, [0, 1])
+    assert (answer or "closed") in result.kept[0]
+    assert ("completed session 9" in result.kept[1]) == (answer is not None), "it is asked, if it is there"
+    assert old in (await read_maps(surplus.store, ClusterPaths(ROOT))).partitions
+
+    surplus.old.refuses_removal.clear()
+    surplus.old.other_sessions.clear()
+    surplus.old.session = SessionInfo(5, -1, -1)
+    again = await surplus.replacement().run()
+    assert (again.moved, again.kept) == ((), {})
+    assert old not in (await read_maps(surplus.store, ClusterPaths(ROOT))).partitions
+
+
+async def test_an_old_node_that_does_not_list_its_partitions_is_not_forgotten(surplus: Surplus) -> None:
+    """Nor is anything planned: what it has would not be in the plan."""
+    surplus.old.refuse = "the list cannot be read"
+    for begun in (surplus.replacement().plan(), surplus.replacement().run()):
+        with pytest.raises(RefusedError, match="the list cannot be read"):
+            await begun
+    assert surplus.old.connect_string in (await read_maps(surplus.store, ClusterPaths(ROOT))).partitions
 
 
 async def test_a_copy_that_is_assigned_elsewhere_and_current_there_goes_with_the_old_node(

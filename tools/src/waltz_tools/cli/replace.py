@@ -107,6 +107,7 @@ def _render(output: OutputFormat, before: str, after: str, result: ReplaceResult
     if result.kept:
         reasons = "; ".join(f"partition {partition}: {why}" for partition, why in result.kept.items())
         raise DegradedError(
-            f"{before} keeps copies that may be needed, and stays a storage node ({reasons}). Leave it running, "
+            f"{before} keeps copies that may be needed or could not be removed, and stays a storage node "
+            f"({reasons}). Leave it running, "
             "see to the reason, then run the same command again"
         )
