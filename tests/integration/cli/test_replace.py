@@ -75,7 +75,8 @@ def test_killed_in_the_middle_and_run_again(stage: Stage, load: Load) -> None:
     assert done.code == 0, done
     assert _holders(stage) == {name: list(range(8)) for name in ("s1", "s2", "s4")}
     again = stage.waltz(*_replace(stage, "s3", "s4"), "--dry-run")
-    assert (again.code, again.out) == (0, "nothing to do\n")
+    assert again.code == 0
+    assert again.out.startswith(f"nothing to do: {stage.node('s3')} is not a storage node of the cluster")
     assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
     held = stage.waltz("storage", "list", "-s", f"127.0.0.1:{stage.ports['s3']['admin']}", "--output", "json")
     assert held.json["partitions"] == []
@@ -125,6 +126,13 @@ def test_it_is_refused_when_something_could_be_lost(stage: Stage, load: Load) ->
     assert "cannot be replaced with itself" in wrong.error()
     unknown = stage.waltz(*_replace(stage, "s7", "s3"))
     assert unknown.code == 1
+    for more in ((), ("--dry-run",)):
+        alias = [*_replace(stage, "s4", "s6"), *more]
+        alias[alias.index("--new") + 1] = stage.node("s4").replace("127.0.0.1", "localhost")
+        alias[alias.index("--new-admin-port") + 1] = str(stage.ports["s4"]["admin"])
+        done = stage.waltz(*alias)
+        assert done.code == 1
+        assert f"is the storage node {stage.node('s4')}, which is known already" in done.error()
 
 
 def test_nothing_acknowledged_was_lost(stage: Stage, load: Load) -> None:

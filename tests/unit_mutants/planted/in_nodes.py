@@ -89,4 +89,28 @@ NODE_BUGS = (
         "",
         "A node that is there is forgotten with everything it has.",
     ),
+    _bug(
+        "plan_without_the_refusals_of_a_run",
+        "replace",
+        "replace.py",
+        "        nodes.check_entry(maps, self._new, self._new_admin.port, group)\n",
+        "",
+        "A dry run shows a plan that the run refuses.",
+    ),
+    _bug(
+        "copy_of_another_group_takes_the_place",
+        "A6",
+        "replace.py",
+        "        if shared and old_group != new_group and not self._options.drop_group_copy:\n",
+        "        if shared and new_group is None and not self._options.drop_group_copy:\n",
+        "Partitions lose a replica without a word.",
+    ),
+    _bug(
+        "node_that_is_not_known_was_replaced",
+        "replace",
+        "replace.py",
+        "        self.old_is_known = self._old in maps.partitions\n",
+        "",
+        "A mistyped name of the old node is reported as replaced.",
+    ),
 )

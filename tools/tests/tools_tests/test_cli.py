@@ -9,6 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from waltz_admin import assignments, nodes, offline_copy, seeding
+from waltz_admin.replace import NodeReplacement, ReplaceResult
 from waltz_cluster import zk_client
 from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.errors import ConfigError
@@ -220,6 +221,53 @@ def test_the_last_copy_of_a_group_is_given_up_only_when_told_to(
     assert "--drop-group-copy" in _one_error(capsys)
     assert run([*command, "--drop-group-copy"]) == 0
     assert capsys.readouterr().out == "unassigned 0,1 from h1:6000\n"
+
+
+def test_another_name_of_a_known_node_is_not_added(
+    zookeeper: MemoryZooKeeper, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["zk", "add-storage-node", "-c", str(config), "-s", "H1:6000", "-a", "6001", "-g", "7"]
+    assert run(command) == ExitCode.FAILED
+    assert "is the storage node h1:6000, which is known already" in _one_error(capsys)
+    command[command.index("H1:6000")] = "H3:6000"
+    assert run(command) == 0
+    assert capsys.readouterr().out == "added H3:6000 to group 7\n"
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_replacing_a_node_that_is_not_known_is_no_success(
+    dry_run: bool,
+    zookeeper: MemoryZooKeeper,
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def plan(self: NodeReplacement) -> list[str]:
+        self.old_is_known = False
+        return []
+
+    async def execute(self: NodeReplacement) -> ReplaceResult:
+        self.old_is_known = False
+        return ReplaceResult((), 0, None)
+
+    monkeypatch.setattr(NodeReplacement, "plan", plan)
+    monkeypatch.setattr(NodeReplacement, "run", execute)
+    command = [
+        "storage",
+        "replace",
+        "-c",
+        str(config),
+        "--old",
+        "a:1",
+        "--new",
+        "b:1",
+        "--new-admin-port",
+        "2",
+    ]
+    assert run([*command, "--dry-run" if dry_run else "--yes"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "nothing to do: a:1 is not a storage node of the cluster (it was"
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from waltz_admin import assignments, nodes
 from waltz_admin.errors import (
+    AssignmentError,
     OfflineCopyError,
     RefusedError,
     StorageNodeError,
@@ -48,7 +49,11 @@ from waltz_protocol.aio.tls import TlsSettings
 
 
 class ReplaceOptions(NamedTuple):
-    """How it is done. `group` None = that of the old node; `timeout_seconds` bounds every single wait."""
+    """How it is done. `group` None = that of the old node; `timeout_seconds` bounds every single wait.
+
+    `drop_group_copy`: also where the new node holds a copy for another group already, so that each of these
+    partitions has one replica less afterwards.
+    """
 
     group: int | None = None
     at_once: int = 16
@@ -56,6 +61,7 @@ class ReplaceOptions(NamedTuple):
     batch_size: int = DEFAULT_BATCH_SIZE
     allow_pause: bool = False
     delete_files: bool = False
+    drop_group_copy: bool = False
     timeout_seconds: float = 3600.0
 
 
@@ -110,6 +116,9 @@ class NodeReplacement:
         self._done: list[int] = []
         self._total = 0
         self._copied = 0
+        self.old_is_known = True
+        """False once a plan or a run found that the old node is no storage node of the cluster: an earlier
+        run has replaced it, or the name is wrong."""
 
     async def plan(self) -> list[str]:
         """What a run would do now, one line per step; the refusals of a run as errors. It changes nothing."""
@@ -142,7 +151,10 @@ class NodeReplacement:
                     allow_pause=self._options.allow_pause,
                 )
             if alive:
-                lines.append(f"add {self._new} to the replicas of {names}, wait until it takes part")
+                to_add = [p for p in chunk if self._new not in assignments.replicas(maps.partitions, p)]
+                if to_add:
+                    new_names = ",".join(map(str, to_add))
+                    lines.append(f"add {self._new} to the replicas of {new_names}, wait until it takes part")
                 lines.append(
                     f"remove {self._old} from the replicas of {names}, wait until it is no longer one of them"
                 )
@@ -206,9 +218,27 @@ class NodeReplacement:
         maps = await self._maps()
         if self._old not in maps.partitions and self._new not in maps.partitions:
             raise StorageNodeError(f"{self._old} is not a storage node of the cluster at {self._root}")
+        self.old_is_known = self._old in maps.partitions
+        group = self._group(maps) if self.old_is_known else maps.groups.get(self._new, 0)
+        nodes.check_entry(maps, self._new, self._new_admin.port, group)
+        self._check_drops_no_copy(maps)
         await check_new_node(self._store, self._root, self._tls, self._new, self._new_admin.port)
         async with admin_connection(self._new_admin, params, self._tls):
             return params, maps
+
+    def _check_drops_no_copy(self, maps: NodeMaps) -> None:
+        """AssignmentError where the partitions would have one replica less. Within one group both nodes may
+        hold a partition: an interrupted run leaves it so."""
+        held = maps.partitions.get(self._new, ())
+        shared = [p for p in maps.partitions.get(self._old, ()) if p in held]
+        old_group, new_group = maps.groups.get(self._old), maps.groups.get(self._new)
+        if shared and old_group != new_group and not self._options.drop_group_copy:
+            raise AssignmentError(
+                f"{self._new} of group {new_group} holds partitions {','.join(map(str, shared))} already, of which "
+                f"{self._old} has the copy of group {old_group}: they would have one replica less. Pass another "
+                "node, or --drop-group-copy (in the library drop_group_copy=True) if that is meant, or if an "
+                "interrupted run of this command has put them there"
+            )
 
     async def _left_undone(self, params: StoreParams, maps: NodeMaps) -> tuple[list[int], list[int]]:
         """What is assigned to the new node, so no longer missing, and takes no part.

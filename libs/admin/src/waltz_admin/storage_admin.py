@@ -95,8 +95,8 @@ async def open_admin(
 async def admin_connection(
     endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
 ) -> AsyncIterator[StorageAdminConnection]:
-    """An open admin port; UnreachableError for everything that goes wrong with it, RefusedError where the node
-    answers that it does not do what it is asked for."""
+    """An open admin port; UnreachableError for everything that goes wrong with it, RefusedError where the
+    node refuses a request."""
     connection = await open_admin(endpoint, params, tls, reports=reports)
     try:
         yield connection

@@ -337,3 +337,67 @@ async def test_what_is_removed_from_the_old_node_is_removed_under_the_admin_lock
     surplus.old.orders = Orders()
     await surplus.replacement().run()
     assert held == [True, True]
+
+
+def known_again(surplus: Surplus, new: FakeNode, **options: Any) -> NodeReplacement:
+    return NodeReplacement(
+        surplus.store,
+        ROOT,
+        surplus.old.connect_string,
+        new.connect_string,
+        options.pop("admin_port", new.admin_port),
+        tls=NO_TLS,
+        options=ReplaceOptions(copy=False, timeout_seconds=5.0, **options),
+    )
+
+
+@pytest.mark.parametrize("run", [False, True])
+async def test_a_plan_is_refused_where_a_run_is(surplus: Surplus, run: bool) -> None:
+    """Here: by what is known of the new node. Nothing was changed then."""
+    other = surplus.others[0]
+    maps = await read_maps(surplus.store, ClusterPaths(ROOT))
+    for replacement, text in (
+        (known_again(surplus, surplus.elsewhere), "is in group 1 already, not in 0"),
+        (
+            known_again(surplus, surplus.elsewhere, admin_port=other.admin_port, group=1),
+            f"is known with admin port {surplus.elsewhere.admin_port} already, not {other.admin_port}",
+        ),
+        (known_again(surplus, other, group=2), "would have one replica less"),
+    ):
+        with pytest.raises(AdminError, match=text):
+            await (replacement.run() if run else replacement.plan())
+    assert await read_maps(surplus.store, ClusterPaths(ROOT)) == maps
+    assert surplus.taken_from_old() == []
+
+
+async def test_the_copy_of_a_group_is_given_up_if_that_is_meant(surplus: Surplus) -> None:
+    other = surplus.others[0]
+    plan = await known_again(surplus, other, group=2, drop_group_copy=True).plan()
+    assert not [line for line in plan if line.startswith("add ")], "it is a replica already"
+    result = await known_again(surplus, other, group=2, drop_group_copy=True).run()
+    assert result.moved == (0,)
+    maps = await read_maps(surplus.store, ClusterPaths(ROOT))
+    assert set(assignments.replicas(maps.partitions, 0)) == {one.connect_string for one in surplus.others}
+
+
+async def test_a_run_that_was_interrupted_within_one_group_needs_no_option(surplus: Surplus) -> None:
+    new = surplus.new
+    await nodes.add_storage_node(surplus.store, ROOT, new.connect_string, new.admin_port, 0)
+    new.status, new.session = {0: True}, SessionInfo(3, -1, -1)
+    await assignments.assign(surplus.store, ROOT, [0], new.connect_string, tls=NO_TLS)
+    await surplus.next_session()
+    result = await surplus.replacement().run()
+    assert result.moved == (0,)
+
+
+async def test_an_old_node_that_is_not_known_is_named(surplus: Surplus) -> None:
+    known = surplus.others[0]
+    for begin in (NodeReplacement.plan, NodeReplacement.run):
+        replacement = NodeReplacement(
+            surplus.store, ROOT, "nosuch:7000", known.connect_string, known.admin_port, tls=NO_TLS
+        )
+        await begin(replacement)
+        assert not replacement.old_is_known
+    replacement = surplus.replacement()
+    await replacement.run()
+    assert replacement.old_is_known
