@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("libs/admin/src/waltz_admin")
+_tools_bug = bugs_in("tools/src/waltz_tools")
 
 NODE_BUGS = (
     # ---- one node under two names
@@ -112,5 +113,13 @@ NODE_BUGS = (
         "        self.old_is_known = self._old in maps.partitions\n",
         "",
         "A mistyped name of the old node is reported as replaced.",
+    ),
+    _tools_bug(
+        "assigning_again_waits_for_nothing",
+        "wait",
+        "cli/zk.py",
+        "    _wait(config, held, wait_seconds, False)\n",
+        "    _wait(config, sorted({p for has in given.values() for p in has}), wait_seconds, False)\n",
+        "A change that is not complete is reported as complete by the second run.",
     ),
 )

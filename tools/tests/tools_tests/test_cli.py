@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,26 @@ def test_replacing_a_node_that_is_not_known_is_no_success(
     assert capsys.readouterr().out.startswith(
         "nothing to do: a:1 is not a storage node of the cluster (it was"
     )
+
+
+def test_auto_assign_run_again_waits_for_what_the_group_has(
+    zookeeper: MemoryZooKeeper,
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first run may have ended before the change was complete."""
+    waited: list[list[int]] = []
+
+    async def wait(store: object, root: str, partitions: Iterable[int], **_: object) -> None:
+        waited.append(list(partitions))
+
+    monkeypatch.setattr("waltz_tools.cli.zk.wait_complete", wait)
+    command = ["zk", "auto-assign", "-c", str(config), "-g", "1"]
+    assert run([*command, "--wait", "30"]) == 0
+    assert capsys.readouterr().out == "nothing to assign\n"
+    assert run(command) == 0
+    assert waited == [[0, 1]]
 
 
 @pytest.mark.parametrize(

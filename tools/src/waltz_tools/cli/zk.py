@@ -12,8 +12,10 @@ from waltz_admin.accept_restored import accept_restored
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.restored_metadata import Rebuilt
 from waltz_admin.same_node import check_new_node
+from waltz_admin.tree import read_maps
 from waltz_admin.view import ClusterView, read_view
 from waltz_admin.waiting import wait_complete
+from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_tools.cli.common import (
@@ -220,14 +222,19 @@ def auto_assign(
     wait_seconds: WaitOption = 0.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Spread one copy of every partition over the nodes of a group."""
+    """Spread one copy of every partition over the nodes of a group.
 
-    async def work(c: Context) -> dict[str, tuple[int, ...]]:
+    --wait waits for all that the group has, so also for what an earlier run assigned.
+    """
+
+    async def work(c: Context) -> tuple[dict[str, tuple[int, ...]], list[int]]:
         given = await assignments.auto_assign(c.store, c.root, group, tls=c.tls, allow_pause=allow_pause)
-        return {node: tuple(partitions) for node, partitions in given.items()}
+        maps = await read_maps(c.store, ClusterPaths(c.root))
+        held = [p for node, has in maps.partitions.items() if maps.groups.get(node) == group for p in has]
+        return {node: tuple(partitions) for node, partitions in given.items()}, sorted({*held})
 
-    given = run_admin(config, work)
-    _wait(config, sorted({p for partitions in given.values() for p in partitions}), wait_seconds, False)
+    given, held = run_admin(config, work)
+    _wait(config, held, wait_seconds, False)
     text = "; ".join(f"{node}: {_ids(partitions)}" for node, partitions in given.items())
     render_result(output, text or "nothing to assign", assigned=given)
 
