@@ -9,6 +9,7 @@ from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_append_answers import ANSWER_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
+from tests.unit_mutants.planted.in_certificates import CERTIFICATE_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_client_calls import CLIENT_CALL_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
@@ -67,6 +68,7 @@ ALL_BUGS = (
     *TREE_BUGS,
     *TOOLS_BUGS,
     *SPARK_BUGS,
+    *CERTIFICATE_BUGS,
     *OPERATOR_PASS_BUGS,
     *OPERATOR_BUGS,
 )

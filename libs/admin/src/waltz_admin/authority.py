@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -53,6 +53,10 @@ class CertificateInfo:
     common_name: str = ""
     serial: str = ""
     """In hexadecimal."""
+    serves: bool = True
+    """Whether who accepts a connection may show it (extended key usage; True where it names none)."""
+    connects: bool = True
+    """Whether who begins a connection may show it."""
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
@@ -189,7 +193,39 @@ def _described(certificate: bytes) -> CertificateInfo:
         signer or own,
         "".join(str(part.value) for part in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)),
         f"{found.serial_number:x}",
+        _may(found, ExtendedKeyUsageOID.SERVER_AUTH),
+        _may(found, ExtendedKeyUsageOID.CLIENT_AUTH),
     )
+
+
+def _may(certificate: x509.Certificate, use: x509.ObjectIdentifier) -> bool:
+    try:
+        listed = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        return True
+    return not listed.isdisjoint({use, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE})
+
+
+@lru_cache(maxsize=4096)
+def refuses(bundle: bytes, shown: bytes) -> bool:
+    """Whether who trusts the authorities of the bundle refuses who shows this certificate (PEM, with those
+    that it comes with): none of them is in the bundle, or signed by one of it. False where that is not
+    certain: nothing can be read, or a signature cannot be checked."""
+    try:
+        trusted, chain = x509.load_pem_x509_certificates(bundle), x509.load_pem_x509_certificates(shown)
+    except ValueError:
+        return False
+    return not any(one in trusted or any(_signed(one, by) for by in trusted) for one in chain)
+
+
+def _signed(certificate: x509.Certificate, by: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(by)
+    except UnsupportedAlgorithm:
+        return True
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def can_sign(authority: KeyPair, now: float) -> bool:

@@ -27,13 +27,15 @@ from waltz_cluster.replica_rules import (
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.metadata import LABEL_COMPONENT
 from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.topology import NodeIdentity, node_identity
+from waltz_operator.model.certificate_problems import CertificateProblem, holding
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, ServerMoveRecord, desired_of
 from waltz_operator.model.dying_volumes import dying_storage, dying_zookeeper
 from waltz_operator.model.ensemble import members
 from waltz_operator.model.login import LoginState
-from waltz_operator.model.rendered import Rendered, rendered
+from waltz_operator.model.rendered import Rendered, keeping_template, rendered
 from waltz_operator.model.snapshot import (
     Closure,
     JobView,
@@ -60,6 +62,7 @@ from waltz_operator.resources import (
     impossible_changes,
     optional_kinds,
 )
+from waltz_operator.resources.common import STORAGE, ZOOKEEPER
 from waltz_operator.resources.login import Level
 
 MAX_RESTART_LAG = 10_000
@@ -77,6 +80,7 @@ class Facts:
     may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the
     specification, which another version of the operator knows. `version`: which release is run.
     `restarts_wait`: why no pod that runs is restarted now (the window is closed); empty when it may be.
+    `certificate_problems`: of the Secrets, none of a cluster that is being deleted, whose Secrets go.
     `overridden`: as in `Snapshot`."""
 
     desired: Desired
@@ -98,11 +102,16 @@ class Facts:
     closure: Closure | None = None
     own_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)
+    certificate_problems: tuple[CertificateProblem, ...] = ()
 
     @property
     def login(self) -> LoginState:
         """Who may use the managed ZooKeeper."""
         return LoginState(self.desired, self.memory, self.kube, self.credentials, self.closure)
+
+    def certificate_holding(self, component: str) -> CertificateProblem | None:
+        """For which problem pods of the component are left as they are; None when there is none."""
+        return holding(self.certificate_problems, component)
 
     # -- identities
 
@@ -283,6 +292,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         closure=snapshot.closure,
         own_secrets=snapshot.own_secrets,
         overridden=snapshot.overridden,
+        certificate_problems=() if desired.deleting else snapshot.certificate_problems,
     )
 
 
@@ -364,6 +374,7 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
     live = kube.objects if isinstance(kube, KubeView) else {}
     claims = kube.pvcs if isinstance(kube, KubeView) else {}
     login = facts.login.level
+    held = facts.certificate_holding(STORAGE) is not None
     dying_node = dying_storage(kube, (*facts.desired.nodes, *facts.leaving)) is not None
     return RenderInputs(
         operator_image=snapshot.operator_image,
@@ -379,9 +390,10 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
         zookeeper_members=members(facts.desired, kube)
         if isinstance(kube, KubeView) and facts.desired.zookeeper_set
         else None,
-        storage_evictions=not dying_node and all_current(facts),
+        storage_evictions=not dying_node and all_current(facts) and not held,
         broken_evictions=not dying_node and only_broken_unready(facts),
-        zookeeper_evictions=dying_zookeeper(kube, facts.desired) is None,
+        zookeeper_evictions=dying_zookeeper(kube, facts.desired) is None
+        and facts.certificate_holding(ZOOKEEPER) is None,
         server_addresses=_server_addresses(kube),
         live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
     )
@@ -412,7 +424,17 @@ def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:
     """The desired objects, with their digests."""
     absent = snapshot.kube.absent if isinstance(snapshot.kube, KubeView) else frozenset()
     found = desired_objects(snapshot.cluster, inputs_of(snapshot, facts))
-    return tuple(rendered(body) for body in found if body["kind"] not in absent)
+    return tuple(_held(snapshot, facts, rendered(body)) for body in found if body["kind"] not in absent)
+
+
+def _held(snapshot: Snapshot, facts: Facts, one: Rendered) -> Rendered:
+    """With the template that its pods have, where a new pod could not use its certificate. A ZooKeeper that
+    grows needs its new one, and its pods are restarted by the operator alone."""
+    live = snapshot.kube.objects.get(one.key) if isinstance(snapshot.kube, KubeView) else None
+    component = one.body["metadata"]["labels"].get(LABEL_COMPONENT, "")
+    if live is None or not one.template_hash or component == ZOOKEEPER:
+        return one
+    return one if facts.certificate_holding(component) is None else keeping_template(one, live.body or {})
 
 
 def impossible(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:

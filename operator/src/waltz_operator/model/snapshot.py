@@ -21,6 +21,7 @@ from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionAssignment, PartitionMetadata, ServerDescriptor
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
+from waltz_operator.model.certificate_problems import CertificateProblem
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.login import Level
 from waltz_operator.tls.secrets import MaterialDigests
@@ -356,14 +357,13 @@ class Snapshot:
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server id.
     `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
     `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
-    ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made,
-    `exports_since`: when their Secret was. `certificates`: those in the Secrets, by role. `own_secrets`: by
-    name, as `run.own_secrets` says. `problems`: what is
-    wrong with the specification beyond what the API server checks (one line each); nothing but status is
-    written while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in
-    progress (one line each). `overridden`: objects that were written and are stored with other values.
-    `rejected` and `failed`: what came of writes of this very pass; then it is
-    planned anew with that known.
+    ZooKeeper, as in `model.login`. `exported_at`: when each copy of the records was made, `exports_since`:
+    when their Secret was. `certificates`: those in the Secrets, by role; `certificate_problems`: what is
+    wrong with them. `own_secrets`: by name, as `run.own_secrets` says. `problems`: what is wrong with the
+    specification beyond what the API server checks (one line each); nothing but status is written while there
+    are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
+    each). `overridden`: objects that were written and are stored with other values. `rejected` and `failed`:
+    what came of writes of this very pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -380,6 +380,7 @@ class Snapshot:
     exported_at: tuple[float, ...] = ()
     exports_since: float = 0.0
     certificates: Mapping[str, ShownCertificate] = field(default_factory=dict)
+    certificate_problems: tuple[CertificateProblem, ...] = ()
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     images: ImageDefaults = field(default_factory=ImageDefaults)

@@ -7,8 +7,8 @@ of the managed ZooKeeper (needs no tree), restart of a storage node, step of the
 farewell of an empty node, begin of a replica change, move of partitions between servers by load → status. A
 step that is not proven to be safe is left out with its reason; the rest continues. So it does without an
 object that the API server rejected in this pass: it is planned again, without that and what depends on it.
-While a migration cannot be read, which may be in progress, objects are still repaired and nothing is done to
-copies and pods.
+While a migration cannot be read, which may be in progress, or the operator has no certificate that the
+processes take, objects are still repaired and nothing is done to copies and pods.
 """
 
 from __future__ import annotations
@@ -106,6 +106,12 @@ def decide(
     if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
         return decision
     register_nodes(facts, tree, decision)
+    unreachable = next(
+        (one for one in facts.certificate_problems if one.holds and one.role == "operator"), None
+    )
+    if unreachable is not None:
+        decision.block(Blocked("changes of the copies", unreachable.reason, unreachable.text))
+        return decision
     seed(facts, tree, decision)
     if facts.unreadable:
         decision.block(Blocked("changes of the copies", Reason.INVALID_SPEC, first_texts(facts.unreadable)))

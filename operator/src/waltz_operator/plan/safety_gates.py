@@ -238,6 +238,9 @@ def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
             return denied(what, Reason.VOLUME_BEING_DELETED, text)
     if pod is not None and pod.stuck and not pod.ready and silent:
         return Allowed(f"its pod can't run as it is ({pod.stuck}): nothing is taken down")
+    problem = facts.certificate_holding("storage")
+    if problem is not None:
+        return denied(what, problem.reason, problem.text)
     ready = pod is not None and pod.ready
     if ready or any(_in_service(facts, partition, node) for partition in held):
         other = _other_down(facts, facts.kube, node, ready)
@@ -291,6 +294,9 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
         return Allowed(f"it does not serve, and {len(serving)} others do")
+    problem = facts.certificate_holding("zookeeper")
+    if problem is not None and pod is not None and pod.ready:
+        return denied(what, problem.reason, problem.text)
     if pod is not None and pod.ready and _servers_roll(kube, facts.now):
         text = "servers are being replaced, and need ZooKeeper to hand their partitions over"
         return denied(what, Reason.SERVERS_FIRST, text)

@@ -38,6 +38,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.times import seconds, timestamp
+from waltz_operator.plan.certificate_problems import certificate_problems
 from waltz_operator.plan.certificates import held_certificates
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.plan.zookeeper_export import Exports
@@ -275,6 +276,7 @@ class Observer:
             exports_since=access.exports.created,
             certificates=held_certificates(access.secrets),
             own_secrets=look.own_secrets,
+            certificate_problems=certificate_problems(cluster, access.secrets, self._wall_clock()),
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,

@@ -22,6 +22,8 @@ from operator_tests.resources.clusters import cluster
 from waltz_admin.authority import describe, make_authority, split
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.model.actions import ApplyObject
+from waltz_operator.model.reasons import Reason
+from waltz_operator.plan.certificate_problems import certificate_problems
 from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.tls.secrets import MaterialDigests, TlsSecrets, material_digests, secret_data
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
@@ -214,7 +216,11 @@ class World:
     # ---- what must hold
 
     def check(self) -> None:
-        """The operator and every pod, and every two pods, take each other's certificates."""
+        """The operator and every pod, and every two pods, take each other's certificates, and no Secret is
+        reported to hold one that others refuse."""
+        present = TlsSecrets(self.secrets, dict.fromkeys(self.secrets, "1"))
+        found = certificate_problems(self.cluster, present, self.now)
+        assert [one for one in found if one.reason is Reason.AUTHORITY_NOT_TRUSTED] == [], self.log
         everyone = {*self.pods, self.material("operator")}
         for one in everyone:
             for other in everyone:

@@ -104,6 +104,9 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
     kept = _dying_volume(facts)
     if kept:
         return "True", Reason.VOLUME_BEING_DELETED, kept
+    certificates = _certificates(facts, decision, holds=True)
+    if certificates is not None:
+        return certificates
     not_made = refused_pod(facts)
     if not_made is not None:
         return "True", Reason.POD_STUCK, not_made
@@ -130,9 +133,22 @@ def _degraded(facts: Facts, decision: Decision, health: Health, late: tuple[str,
     for reason, text in zip((Reason.EXPORT_OVERDUE, Reason.CERTIFICATE_NOT_IN_USE), late, strict=True):
         if text:
             return "True", reason, text
+    certificates = _certificates(facts, decision, holds=False)
+    if certificates is not None:
+        return certificates
     if decision.overridden:
         return "False", Reason.OTHER_VALUES, OVERRIDDEN + first_texts(decision.overridden)
     return "False", Reason.AS_WANTED, ""
+
+
+def _certificates(facts: Facts, decision: Decision, *, holds: bool) -> Fact | None:
+    """What is wrong with the certificates of a cluster that was begun, and whose specification is acted
+    on."""
+    found = [one for one in facts.certificate_problems if one.holds is holds]
+    begun = facts.memory.cluster_key is not None or not facts.desired.paused
+    if not found or not begun or decision.invalid is not None:
+        return None
+    return "True", found[0].reason, first_texts([one.text for one in found])
 
 
 def _dying_volume(facts: Facts) -> str:
