@@ -1,8 +1,8 @@
 """Which tests belong to which source file: the nearest ones first, then all of its member.
 
 Written down, not derived: what shows a module's purpose is the name of its test file, and a wrong line costs
-time only. A line of `nearest.txt` is a source file from its package on, and its tests from the test package of
-the same member on, or of another one (`admin:test_replace`); `@name` is a group of tests.
+time only. A line of `nearest.txt` is a source file from its package on, and its tests from the test package
+of the same member on, or of another one (`admin:test_replace`); `@name` is a group of tests.
 """
 
 from __future__ import annotations
