@@ -383,6 +383,9 @@ def test_what_is_no_host_name_does_not_become_a_storage_node(
     assert "is no host name" in _one_error(capsys)
     assert run([*REBUILD, "-c", str(config), "--node", f"{host}:7000/7001/1"]) == ExitCode.USAGE
     assert "is no host name" in _one_error(capsys)
+    replace = ["storage", "replace", "-c", str(config), "--old", "s1:7000", "--new", f"{host}:7000"]
+    assert run([*replace, "--new-admin-port", "7001", "--yes"]) == ExitCode.USAGE
+    assert "is no host name" in _one_error(capsys)
 
 
 @pytest.mark.parametrize("host", ["s_1", "[::1]", "10.0.0.1", "b\u00fccher.example", "s1.example."])

@@ -15,6 +15,7 @@ from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
     parse_endpoint,
+    parse_new_endpoint,
     print_json,
     print_line,
     render_result,
@@ -71,7 +72,7 @@ def replace(
     Before each change it is proven that nothing can be lost. Whatever interrupts it: run the same command
     again.
     """
-    before, after = str(parse_endpoint(old)), str(parse_endpoint(new))
+    before, after = str(parse_endpoint(old)), str(parse_new_endpoint(new))
     options = ReplaceOptions(
         group,
         at_once,
