@@ -87,7 +87,7 @@ OPERATOR_PASS_BUGS = (
         "status/stalled.py",
         "    return since is not None and facts.now - since >= POD_SECONDS",
         "    return since is not None and facts.now < since",
-        "A storage node whose pod an admission rule refuses stays away, and nobody is told why.",
+        "A storage node whose pod an admission rule refuses stays away, and no condition says why.",
     ),
     _run(
         "a_copy_job_waits_for_an_injected_proxy",
@@ -232,10 +232,10 @@ OPERATOR_PASS_BUGS = (
         "not kube.deployment.calm",
         "A server that a quota refuses waits for room that the restart of ZooKeeper would make, and it for the server.",
     ),
-    _plan(
+    _model(
         "evicted_server_counts_as_one_that_cannot_start",
         "operator",
-        "safety_gates.py",
+        "snapshot.py",
         'pod.component == "server" and not pod.over]',
         'pod.component == "server"]',
         "Beside a pod that waits to be collected, ZooKeeper is restarted in the middle of a roll.",

@@ -318,6 +318,11 @@ class KubeView:
     absent: frozenset[str] = frozenset()
     missing: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def server_pods(self) -> list[PodView]:
+        """Pods of the servers whose place no other one takes."""
+        return [pod for pod in self.pods.values() if pod.component == "server" and not pod.over]
+
 
 # -------------------------------------------------------------------------------------------------- all of it
 

@@ -1,5 +1,5 @@
-"""What of a cluster that is being deleted stays: its volumes, and the Secrets that are needed with them.
-Pure.
+"""What goes with a cluster that is deleted, and what of it stays: its volumes, and the Secrets that are
+needed with them. Pure.
 
 With Retain all of it stays; with Delete what is not proven to be the cluster's own. A cluster that never had
 a key never used a storage volume, and whatever was there before it holds the data of an earlier cluster of

@@ -138,8 +138,7 @@ def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool
 
 def _servers_wait(facts: Facts, kube: KubeView) -> bool:
     """Whether the servers keep their pods for now. One that cannot run is not waited for."""
-    servers = [pod for pod in kube.pods.values() if pod.component == "server" and not pod.over]
-    return bool(facts.restarts_wait) and not any(pod.stuck for pod in servers)
+    return bool(facts.restarts_wait) and not any(pod.stuck for pod in kube.server_pods)
 
 
 def seeded(facts: Facts) -> bool:

@@ -313,7 +313,7 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
 def _servers_roll(kube: KubeView, now: float) -> bool:
     """Whether servers are being replaced, and get on with it: one that can't start or be made may wait for a
     change of ZooKeeper itself, and one of a machine that is gone ends never."""
-    pods = [pod for pod in kube.pods.values() if pod.component == "server" and not pod.over]
+    pods = kube.server_pods
     if any(pod.deleting and pod.ready for pod in pods):
         return True
     rolls = kube.deployment is not None and not kube.deployment.calm and not kube.deployment.stalls

@@ -122,7 +122,7 @@ async def access(of: WaltzCluster, *secrets: Object) -> Access:
 
 
 async def test_a_deletion_keeps_the_credentials_that_went_with_the_namespace() -> None:
-    """Kubernetes deletes all Secrets of a namespace at once, and makes none there any more; the tree is
+    """Kubernetes deletes all Secrets of a namespace at once, and makes no other ones there; the tree is
     deleted later. A cluster that lives is to notice."""
     spec = {
         "zookeeper": {"managed": None, "connectString": "zk:2181", "auth": {"secretName": "zk"}},
