@@ -6,9 +6,18 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("libs/admin/src/waltz_admin")
 _tools_bug = bugs_in("tools/src/waltz_tools")
+_protocol_bug = bugs_in("libs/protocol/src/waltz_protocol")
 
 NODE_BUGS = (
     # ---- one node under two names
+    _protocol_bug(
+        "hello_of_a_stranger_is_kept",
+        "bounds",
+        "aio/channel.py",
+        "hello.brief()",
+        "hello",
+        "Each connection to a port holds up to 64 KiB for as long as it is there.",
+    ),
     _bug(
         "node_is_replaced_with_itself_under_another_name",
         "A6",

@@ -41,6 +41,11 @@ class Hello(NamedTuple):
         found = _PROCESS.search(self.text or "")
         return None if found is None else UUID(found[1])
 
+    def brief(self) -> "Hello":
+        """What may be asked for later. A stranger's Hello has up to 64 KiB, for as long as he is there."""
+        found = _PROCESS.search(self.text or "")
+        return Hello(tuple(self.features), None if found is None else found[0])
+
 
 def with_process(text: str, process_id: UUID | None) -> str:
     """The text of a Hello that states which process sends it, the same on all its ports and another one

@@ -171,6 +171,9 @@ async def test_what_a_side_can_do_besides_is_learned_and_never_chosen() -> None:
     async with connected(Recorder(), Recorder(), able, settings()) as (accepted, channel):
         assert not accepted.peer_hello.features
         assert channel.peer_hello.features == {ZSTD_BLOCKS}
+    talkative = settings(features=(ZSTD_BLOCKS, *range(2000, 30_000)))
+    async with connected(Recorder(), Recorder(), able, talkative) as (accepted, channel):
+        assert accepted.peer_hello == ((ZSTD_BLOCKS,), None), "a Hello of a stranger may have 64 KiB"
     refused = Recorder()
     async with listening(lambda: refused, able) as listener, raw_peer(listener.port) as peer:
         peer.say(encode_hello((ZSTD_BLOCKS,), "no version at all"))

@@ -357,7 +357,7 @@ class Channel(Incoming):
     def _hello_received(self, body: memoryview) -> None:
         hello = decode_hello(body)
         self.version = choose_version(self.settings.versions, hello.versions)
-        self.peer_hello = hello
+        self.peer_hello = hello.brief()
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True
