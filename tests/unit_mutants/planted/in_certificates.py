@@ -41,6 +41,22 @@ CERTIFICATE_BUGS = (
         "    if info.not_after - now >= 0 * min(",
         "Nobody renews the certificates, and everything is well until all of them have ended.",
     ),
+    _plan(
+        "a_certificate_of_tomorrow_is_taken",
+        "operator",
+        "certificate_problems.py",
+        "    if now < info.not_before:\n",
+        "    if now < info.not_before - 1e9:\n",
+        "Nodes are restarted with a certificate that their peers refuse until it is valid.",
+    ),
+    _authority(
+        "any_key_belongs_to_any_certificate",
+        "operator",
+        "authority.py",
+        'return "" if private.public_key() == public else "belongs to the certificate"\n',
+        'return ""\n',
+        "A node is restarted with the key of another certificate, and does not start.",
+    ),
     _authority(
         "everybody_trusts_everybody",
         "operator",

@@ -228,6 +228,21 @@ def _signed(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)
+def lacks_of_key(key: bytes, certificate: bytes) -> str:
+    """Why no process can start with this private key and (first) certificate, both PEM: what the key lacks,
+    as it follows "no private key that ..."; empty when nothing is known to be wrong."""
+    try:
+        private, public = serialization.load_pem_private_key(key, None), _load(certificate, "").public_key()
+    except TypeError:
+        return "needs no password"
+    except ValueError:
+        return "can be read"
+    except (UnsupportedAlgorithm, TlsMaterialError):
+        return ""
+    return "" if private.public_key() == public else "belongs to the certificate"
+
+
 def can_sign(authority: KeyPair, now: float) -> bool:
     """Whether the key can be read, belongs to the certificate, and the certificate is valid now."""
     try:

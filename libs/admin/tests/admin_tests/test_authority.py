@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz_admin.authority import TlsMaterialError, describe, issue, make_authority, refuses
+from waltz_admin.authority import TlsMaterialError, describe, issue, lacks_of_key, make_authority, refuses
 
 NOW, DAY = 1_800_000_000.0, 86_400.0
 
@@ -34,3 +34,11 @@ def test_nobody_is_refused_where_nothing_can_be_read() -> None:
     shown = issue(make_authority("a", NOW, DAY), "server", ("s",), NOW, DAY).certificate
     assert not refuses(b"", shown)
     assert not refuses(shown, b"no certificate")
+
+
+def test_a_key_belongs_to_its_certificate_alone() -> None:
+    one, other = make_authority("a", NOW, DAY), make_authority("b", NOW, DAY)
+    assert lacks_of_key(one.key, one.certificate) == ""
+    assert lacks_of_key(other.key, one.certificate) == "belongs to the certificate"
+    assert lacks_of_key(b"", one.certificate) == "can be read"
+    assert lacks_of_key(one.key, b"") == ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from waltz_admin.authority import TlsMaterialError, describe, refuses, split
+from waltz_admin.authority import TlsMaterialError, describe, lacks_of_key, refuses, split
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.security import ClientAuthentication, TlsMode
 from waltz_operator.api.topology import TlsRole, tls_roles, zookeeper_tls
@@ -48,7 +48,7 @@ def certificate_problems(
     missing = [
         one
         for role in roles
-        if (one := _missing(cluster, role, present) or _unsuitable(cluster, role, present)) is not None
+        if (one := _missing(cluster, role, present) or _unsuitable(cluster, role, present, now)) is not None
     ]
     out = {one.role for one in missing}
     usable = {one.role: one for one in roles if one.role not in out}
@@ -62,9 +62,16 @@ def certificate_problems(
     return tuple(sorted((*missing, *refused, *late), key=lambda one: order.index(one.role)))
 
 
-def _unsuitable(cluster: WaltzCluster, role: TlsRole, present: TlsSecrets) -> CertificateProblem | None:
-    """A certificate that peers refuse for what it was issued for."""
+def _unsuitable(
+    cluster: WaltzCluster, role: TlsRole, present: TlsSecrets, now: float
+) -> CertificateProblem | None:
+    """A certificate that peers refuse for what it was issued for, or refuse as yet."""
     info = describe(present.contents[role.role]["tls.crt"], role.role)
+    if now < info.not_before:
+        why = f"the certificate in Secret {role.secret} is not valid before {timestamp(info.not_before)}"
+        return CertificateProblem(
+            role.role, Reason.CERTIFICATE_UNSUITABLE, f"{why}, so its peers refuse it until then"
+        )
     connects = role.role in _CONNECTS or (role.role == "storage" and zookeeper_tls(cluster))
     lacking = [
         use
@@ -145,6 +152,8 @@ def _unreadable(data: Mapping[str, bytes]) -> str:
         describe(data["tls.crt"], "the certificate")
     except TlsMaterialError:
         return "has no certificate in tls.crt that can be read"
+    if lacks := lacks_of_key(data["tls.key"], data["tls.crt"]):
+        return f"has no private key in tls.key that {lacks}"
     return "" if split(data["ca.crt"]) else "has no certificate in ca.crt that can be read"
 
 

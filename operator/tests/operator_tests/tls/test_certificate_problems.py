@@ -9,7 +9,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from operator_tests.resources.clusters import SECRETS, Spec, cluster
@@ -48,6 +53,11 @@ def problems(
     return certificate_problems(of, TlsSecrets(held, {role: "1" for role in held if role not in gone}), now)
 
 
+ENCRYPTED = load_pem_private_key(AUTHORITY.key, None).private_bytes(
+    Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+)
+
+
 @pytest.mark.parametrize("spec", [{}, CERT_MANAGER, OWN], ids=["own authority", "cert-manager", "given"])
 def test_secrets_that_are_whole_have_none(spec: Spec) -> None:
     assert problems(cluster(spec)) == ()
@@ -65,6 +75,12 @@ def test_without_tls_there_are_none() -> None:
         ({**secret("x"), "ca.crt": b""}, "has no ca.crt"),
         ({**secret("x"), "tls.crt": b"?"}, "has no certificate in tls.crt that can be read"),
         ({**secret("x"), "ca.crt": b"?"}, "has no certificate in ca.crt that can be read"),
+        ({**secret("x"), "tls.key": b"?"}, "has no private key in tls.key that can be read"),
+        ({**secret("x"), "tls.key": ENCRYPTED}, "has no private key in tls.key that needs no password"),
+        (
+            {**secret("x"), "tls.key": AUTHORITY.key},
+            "has no private key in tls.key that belongs to the certificate",
+        ),
     ],
 )
 def test_the_secret_and_what_it_lacks_are_named(data: Mapping[str, bytes] | None, said: str) -> None:
@@ -211,6 +227,14 @@ def test_a_long_one_is_not_late_years_before() -> None:
 LONG = made_of(issue(AUTHORITY, "long", ("long",), NOW, 9.9 * LIFE), AUTHORITY)
 
 
+def test_one_that_is_not_valid_yet_is_refused_as_well() -> None:
+    (one,) = problems(
+        cluster(OWN), {"server": made_of(issue(AUTHORITY, "s", ("s",), NOW + DAY, LIFE), AUTHORITY)}
+    )
+    assert (one.role, one.reason, one.holds) == ("server", "CertificateUnsuitable", True)
+    assert f"Secret {SECRETS['server']} is not valid before 2027-01-16T07:55:00Z, so its peers" in one.text
+
+
 # ---- certificates for another use
 
 SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
@@ -218,7 +242,8 @@ SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUT
 
 def only(*uses: x509.ObjectIdentifier) -> dict[str, bytes]:
     """A certificate that was issued for these uses; without the extension when there are none."""
-    old = x509.load_pem_x509_certificate(issue(AUTHORITY, "x", ("x",), NOW, LIFE).certificate)
+    pair = issue(AUTHORITY, "x", ("x",), NOW, LIFE)
+    old = x509.load_pem_x509_certificate(pair.certificate)
     key = load_pem_private_key(AUTHORITY.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     kept = [one for one in old.extensions if not isinstance(one.value, x509.ExtendedKeyUsage)]
@@ -227,7 +252,7 @@ def only(*uses: x509.ObjectIdentifier) -> dict[str, bytes]:
     if uses:
         made = made.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     certificate = made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    return made_of(KeyPair(certificate, AUTHORITY.key), AUTHORITY)
+    return made_of(KeyPair(certificate, pair.key), AUTHORITY)
 
 
 @pytest.mark.parametrize(
