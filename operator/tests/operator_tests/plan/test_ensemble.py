@@ -109,12 +109,36 @@ def specification(world: World) -> Desired:
     return replace(desired(), zookeeper_claims=names, zookeeper_set=SET, zookeeper_members=world.recorded)
 
 
-def operator(world: World, seen: World) -> Iterator[World]:
-    """Each write of a pass that was planned on a look at `seen`, as if the operator died after it."""
+class Plan(NamedTuple):
+    """What a pass does that saw a world: the StatefulSet's members and template, the pods that are restarted,
+    and the number for the status."""
+
+    members: int
+    template: int
+    restarted: tuple[int, ...]
+    recorded: int
+
+
+def planned(seen: World) -> Plan:
+    """By a look at `seen`."""
     wanted, look = specification(seen), view(seen)
     members = ensemble.members(wanted, look)
     kept = seen.template == 0 and members == seen.replicas  # the template of an earlier release is kept
     template = 0 if kept else members
+    key = ObjectKey("StatefulSet", SET)
+    objects = (Rendered(key, {}, f"set-{template}-{members}", f"t{template}"),)
+    decision = decide(replace(facts(look), desired=wanted), objects)
+    restarted = tuple(
+        int(action.name.rpartition("-")[2])
+        for action in decision.actions
+        if isinstance(action, DeletePod) and action.name.startswith(SET)
+    )
+    return Plan(members, template, restarted, ensemble.to_record(wanted, look))
+
+
+def operator(world: World, seen: World, plan: Plan) -> Iterator[World]:
+    """Each write of a pass that was planned on a look at `seen`, as if the operator died after it."""
+    members, template, restarted, recorded = plan
     for claims in range(world.claims + 1, members + 1):
         world = world._replace(claims=claims)
         yield world
@@ -123,17 +147,11 @@ def operator(world: World, seen: World) -> Iterator[World]:
             pod or (Pod(template) if number < members else None) for number, pod in enumerate(world.pods)
         )
         yield world._replace(template=template, replicas=members, pods=pods)
-    key = ObjectKey("StatefulSet", SET)
-    objects = (Rendered(key, {}, f"set-{template}-{members}", f"t{template}"),)
-    decision = decide(replace(facts(look), desired=wanted), objects)
-    for action in decision.actions:
-        if isinstance(action, DeletePod) and action.name.startswith(SET):
-            number = int(action.name.rpartition("-")[2])
-            if world.pods[number] == seen.pods[number] and world.template is not None:
-                yield world._replace(pods=put(world.pods, number, Pod(world.template)))
-    number = ensemble.to_record(wanted, look)
-    if world.recorded == seen.recorded != number:  # the status is written under its version
-        yield world._replace(recorded=number)
+    for number in restarted:
+        if world.pods[number] == seen.pods[number] and world.template is not None:
+            yield world._replace(pods=put(world.pods, number, Pod(world.template)))
+    if world.recorded == seen.recorded != recorded:  # the status is written under its version
+        yield world._replace(recorded=recorded)
 
 
 def put(pods: tuple[Pod | None, ...], number: int, pod: Pod | None) -> tuple[Pod | None, ...]:
@@ -186,12 +204,21 @@ def explore(first: World, *, old_looks: bool = True) -> int:
     """Every state that can be reached; each is judged. How many there are."""
     found, todo = {first}, [first]
     before: dict[World, World] = {}
+    plans: dict[World, Plan] = {}
+
+    def passed(world: World, seen: World) -> Iterator[World]:
+        look = seen._replace(luck=0)  # which nobody sees
+        plan = plans.get(look)
+        if plan is None:
+            plan = plans[look] = planned(look)
+        return operator(world, seen, plan)
+
     while todo:
         world = todo.pop()
         judge(world)
-        following = [*operator(world, world), *nature(world)]
+        following = [*passed(world, world), *nature(world)]
         if old_looks and world in before and before[world].template == world.template:
-            following += operator(world, before[world])
+            following += passed(world, before[world])
         for one in following:
             if one not in found:
                 found.add(one)
@@ -217,7 +244,7 @@ def test_majorities_of_all_numbers_in_force_meet() -> None:
 def test_it_becomes_what_is_wanted_when_nothing_happens(wanted: int, template: int) -> None:
     world = begin(wanted, luck=0, template=template)
     for _ in range(200):
-        following = [*nature(world), *operator(world, world)]
+        following = [*nature(world), *operator(world, world, planned(world))]
         if not following:
             break
         world = following[0]
@@ -227,7 +254,7 @@ def test_it_becomes_what_is_wanted_when_nothing_happens(wanted: int, template: i
 
 def test_an_ensemble_of_an_earlier_release_is_left_as_it_is() -> None:
     world = begin(1, luck=0)._replace(recorded=1)
-    assert not list(operator(world, world))
+    assert not list(operator(world, world, planned(world)))
     assert ensemble.members(specification(world), view(world)) == 1
 
 
