@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from waltz_server.store.api import ReadFailedError, StoreListener, StoreState
+from waltz_server.store.record_run import RecordRun
 from waltz_testkit.fake_store import FakePartitionStore
 
 
@@ -40,7 +41,7 @@ class GatedStore(FakePartitionStore):
         self.reads: list[tuple[int, int]] = []
         self.max_records_per_read = 1_000_000
 
-    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
         self.reads.append((first, max_count))
         await self.gate.wait()
         if self.bad_ids.intersection(range(first, first + max_count)):

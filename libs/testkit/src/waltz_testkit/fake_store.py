@@ -21,6 +21,7 @@ from waltz_server.store.api import (
     StoreNotOpenError,
     StoreState,
 )
+from waltz_server.store.record_run import RecordRun
 
 _TXID = struct.Struct(">q")
 
@@ -114,7 +115,7 @@ class FakePartitionStore:
             self._commit_scheduled = True
             asyncio.get_running_loop().call_soon(self._commit_scheduled_entries)
 
-    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
         if self.read_error is not None:
             raise ReadFailedError(self.read_error)
         found: list[bytes] = []
@@ -124,7 +125,7 @@ class FakePartitionStore:
             if found and size_bytes > max_bytes:
                 break
             found.append(stored_of_record(wire_record))
-        return found
+        return RecordRun.of_records(max(first, 0), found)
 
     async def confirm_current(self) -> None:
         self.confirm_calls += 1

@@ -25,6 +25,7 @@ from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds, QueuedAppend
 from waltz_server.store.api import ReadFailedError
+from waltz_server.store.record_run import RecordRun
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig
 
@@ -317,7 +318,7 @@ def _held_reads(rig: PartitionRig) -> asyncio.Event:
     """Reads of the store wait until the event is set."""
     release, read = asyncio.Event(), rig.store.read
 
-    async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+    async def slow(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
         await release.wait()
         return await read(first, max_count, max_bytes)
 
@@ -345,7 +346,7 @@ async def test_a_search_that_cannot_read_says_to_try_later(problem: Exception) -
     async with PartitionRig(records=30, feed_cache_bytes=0) as rig:
         (client,) = await _mounted(rig, 1)
 
-        async def fails(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+        async def fails(first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
             raise problem
 
         rig.store.read = fails  # type: ignore[method-assign]

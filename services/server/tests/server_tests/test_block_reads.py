@@ -5,6 +5,7 @@ import pytest
 from server_tests.test_block_feeds import blocks, ids, open_feed, reader
 from waltz_protocol.frames.blocks import stored_of_record
 from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
+from waltz_server.store.record_run import RecordRun
 from waltz_testkit.partition_rig import PartitionRig, wire_record
 
 
@@ -69,7 +70,9 @@ async def test_a_node_that_answers_with_fewer_is_asked_for_fewer() -> None:
 async def test_safety_d1_what_a_run_has_above_the_mark_does_not_leave() -> None:
     async with PartitionRig(records=3) as rig:
         client = reader()
-        rig.partition._transactions.put_run(0, [stored_of_record(wire_record(n)) for n in range(40)])
+        rig.partition._transactions.put_run(
+            RecordRun.of_records(0, [stored_of_record(wire_record(n)) for n in range(40)])
+        )
         open_feed(rig, client)
         await rig.until(lambda: len(ids(client)) >= 3)
         await rig.turns(50)
@@ -81,7 +84,9 @@ async def test_a_run_is_sent_as_far_as_the_credit_goes_and_through_the_filter() 
     async with PartitionRig(records=100) as rig:
         client = reader()
         size = len(stored_of_record(wire_record(0)))
-        rig.partition._transactions.put_run(0, [stored_of_record(wire_record(n)) for n in range(100)])
+        rig.partition._transactions.put_run(
+            RecordRun.of_records(0, [stored_of_record(wire_record(n)) for n in range(100)])
+        )
         first = open_feed(rig, client, credit=7)
         await rig.turns(50)
         assert ids(client) == list(range(7))

@@ -16,6 +16,7 @@ from waltz_server.partition.transaction_cache import (
     SLICE_RECORDS,
     TransactionCache,
 )
+from waltz_server.store.record_run import RecordRun
 
 BLOCK_BYTES = BLOCK_FRAMES * FRAME_BYTES + 300
 
@@ -169,7 +170,7 @@ def test_the_budget_is_exact_over_drops_and_evictions(steps: list[tuple[int, int
         if size < 20:
             part.drop()
         elif size < 100:
-            part.put_run(first, [b"x" * size] * count)
+            part.put_run(RecordRun.of_records(first, [b"x" * size] * count))
         else:
             part.put(first, b"x" * size)
         held = [len(record) + ENTRY_OVERHEAD_BYTES for part in parts for record in part.entries.values()]
@@ -191,7 +192,7 @@ def record(transaction_id: int) -> bytes:
 def test_a_read_is_one_entry_and_found_from_anywhere_in_it() -> None:
     shared = TransactionCache(10_000_000)
     cache = shared.partition()
-    cache.put_run(100, [record(n) for n in range(100, 300)])
+    cache.put_run(RecordRun.of_records(100, [record(n) for n in range(100, 300)]))
     assert not cache.entries
     assert len(shared._order) == 1
     assert cache.get(99) is None
@@ -207,7 +208,7 @@ def test_a_read_is_one_entry_and_found_from_anywhere_in_it() -> None:
     assert cache.joined(298, 9, 1 << 20) == (2, record(298) + record(299))
     assert cache.joined(298, 9, 159) == (1, record(298))
     assert cache.joined(300, 9, 1) is None
-    cache.put_run(300, [record(300)])
+    cache.put_run(RecordRun.of_records(300, [record(300)]))
     assert cache.slice(300, 2) == [record(300)]
     assert cache.entries.keys() == {300}
 
@@ -216,11 +217,11 @@ def test_the_oldest_run_goes_and_a_run_larger_than_a_quarter_is_kept_in_parts() 
     shared = TransactionCache(100_000)
     cache = shared.partition()
     for first in range(0, 2000, 100):
-        cache.put_run(first, [record(n) for n in range(first, first + 100)])
+        cache.put_run(RecordRun.of_records(first, [record(n) for n in range(first, first + 100)]))
         assert shared.used_bytes <= shared.capacity_bytes
     assert cache.get(0) is None
     assert cache.slice(1900, 1) == [record(1900)]
-    cache.put_run(5000, [record(n) for n in range(5000, 5300)])
+    cache.put_run(RecordRun.of_records(5000, [record(n) for n in range(5000, 5300)]))
     assert cache.get(5299) == record(5299)
     assert shared.used_bytes <= shared.capacity_bytes
     cache.drop()
@@ -241,7 +242,7 @@ def test_whatever_record_is_found_is_right(
     for whole, begin, count in steps:
         ids = range(begin, begin + count)
         if whole:
-            cache.put_run(begin, [record(n) for n in ids])
+            cache.put_run(RecordRun.of_records(begin, [record(n) for n in ids]))
             assert cache.get(begin) == record(begin)
         else:
             for n in ids:

@@ -18,6 +18,7 @@ from waltz_server.partition import append as append_module
 from waltz_server.partition import data_reads
 from waltz_server.partition.owned_partition import PartitionError, PartitionSettings
 from waltz_server.store.api import AppendEntry, StoreNotOpenError, StoreState
+from waltz_server.store.record_run import RecordRun
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
 
@@ -299,9 +300,10 @@ async def test_safety_d1_a_read_that_brings_more_than_is_committed_shows_no_more
         client.clear()
         read = rig.store.read
 
-        async def too_much(first: int, max_count: int, max_bytes: int = 1 << 20) -> list[bytes]:
-            records = await read(first, max_count, max_bytes)
-            return [*records, *(wire_record(first + len(records) + n) for n in range(3))]
+        async def too_much(first: int, max_count: int, max_bytes: int = 1 << 20) -> RecordRun:
+            records = (await read(first, max_count, max_bytes)).records
+            more = [wire_record(first + len(records) + n) for n in range(3)]
+            return RecordRun.of_records(first, records + more)
 
         rig.store.read = too_much  # type: ignore[method-assign]
         rig.feed(client, 0)

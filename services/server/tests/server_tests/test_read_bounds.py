@@ -16,6 +16,7 @@ from waltz_protocol.messages.client import TransactionDataResponse
 from waltz_server.partition import data_reads
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.store.api import ReadFailedError
+from waltz_server.store.record_run import RecordRun
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import PartitionRig
 
@@ -49,14 +50,14 @@ class Store:
         self.asked: list[tuple[int, int]] = []
         self.gate = asyncio.Semaphore(0)
 
-    async def read(self, first: int, max_count: int, max_bytes: int = 0) -> list[bytes]:
+    async def read(self, first: int, max_count: int, max_bytes: int = 0) -> RecordRun:
         self.asked.append((first, max_count))
         await self.gate.acquire()
-        return [b"record"] * max_count
+        return RecordRun.of_records(first, [b"record"] * max_count)
 
 
 def reader_of(store: Any) -> RangeReader:
-    def delivered(wanted: Range, records: list[bytes]) -> None: ...
+    def delivered(wanted: Range, run: RecordRun) -> None: ...
 
     def failed(wanted: Range, failure: ReadFailedError) -> None: ...
 

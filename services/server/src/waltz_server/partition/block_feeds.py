@@ -58,6 +58,7 @@ from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
 from waltz_server.store.api import AppendEntry
 from waltz_server.store.committed_mark import ReadableMark
+from waltz_server.store.record_run import RecordRun
 
 MAX_BLOCK_TRANSACTIONS = 2048
 TRANSACTIONS_PER_TURN = 4096
@@ -409,27 +410,28 @@ class BlockFeeds:
         for start in range(first, min(first + READ_AHEAD_RANGES * count, mark + 1), count):
             self._reader.request(start, min(count, mark - start + 1), feed.client, feed)
 
-    def delivered(self, first: int, end: int, records: Sequence[bytes]) -> None:
-        """A range has been read (and cached): serve who waited inside it from the result itself, so that
-        feeds get on even if the cache is too small to keep it."""
-        self._learn_range(end - first, records)
-        for position, feed in self._reading.delivered(first, end):
-            part = records[position - first :][: max(self._end_of_slice(feed) - feed.position, 0)]
-            if part and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
+    def delivered(self, end: int, run: RecordRun) -> None:
+        """The range that ends before `end` has been read (and cached): serve who waited inside it from the
+        result itself, so that feeds get on even if the cache is too small to keep it."""
+        self._learn_range(end - run.first, run)
+        for position, feed in self._reading.delivered(run.first, end):
+            last = min(self._end_of_slice(feed), run.last)
+            if position <= last and self._takes(feed) and feed.credit > 0 and feed.credit_bytes > 0:
                 if not self._send_run(feed):
+                    part = run.records[position - run.first : last - run.first + 1]
                     pieces = (part[at : at + SLICE_RECORDS] for at in range(0, len(part), SLICE_RECORDS))
                     self._send(feed, pieces)
             else:
                 self._place(feed)
 
-    def _learn_range(self, asked: int, records: Sequence[bytes]) -> None:
+    def _learn_range(self, asked: int, run: RecordRun) -> None:
         """How many records to ask for, so that one read brings about a block. Where fewer came than were
         asked for no more than that, for what lacks of a range is not read ahead; else twice as many at
         most."""
-        if records:
-            count = len(records)
+        if run:
+            count = run.count
             most = count if count < asked else max(2 * asked, self._range_transactions)
-            fitting = RANGE_BYTES * count // total_bytes(records)
+            fitting = RANGE_BYTES * count // len(run.stored)
             self._range_transactions = max(1, min(fitting, most, MAX_BLOCK_TRANSACTIONS))
 
     def failed(self, first: int, end: int) -> None:

@@ -27,6 +27,7 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_server.store.committed_mark import ReadableMark
+from waltz_server.store.record_run import RecordRun
 
 MAX_WAITING = 20_000
 MAX_WAITING_TOGETHER = 100_000
@@ -113,14 +114,14 @@ class DataReads:
         self._next_expected = first + count
         self._reader.request(first, count, client)
 
-    def delivered(self, first: int, end: int, records: list[bytes]) -> None:
-        """A range has been read: stored records of `first`, ...; waiters beyond the last record ask again."""
+    def delivered(self, end: int, run: RecordRun) -> None:
+        """The range that ends before `end` has been read; waiters beyond the last record ask again."""
         self._one_by_one = max(self._one_by_one - 1, 0)
         waiting = self._waiting
         if not waiting:
             return
-        position = first
-        for record in records:
+        position = run.first
+        for record in run.records:
             waiters = waiting.pop(position, None)
             if waiters is not None:
                 for client, req_ids in waiters.items():

@@ -18,6 +18,7 @@ from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_server.store.api import PartitionStore, ReadFailedError
 from waltz_server.store.committed_mark import ReadableMark
+from waltz_server.store.record_run import RecordRun
 
 log = structlog.get_logger(__name__)
 
@@ -58,19 +59,19 @@ class Deliveries:
         )
         self.block_feeds = BlockFeeds(mark, transactions, compressed, self.reader, metrics, loop)
 
-    def records(self, wanted: Range, records: list[bytes]) -> None:
-        """Consecutive stored records from the start of a range on."""
+    def records(self, wanted: Range, run: RecordRun) -> None:
+        """Consecutive records from the start of a range on."""
         if not self._mark.known or self._closed:
             return
         first, end = wanted.first, wanted.end
-        records = records[: max(self._mark.txid - first + 1, 0)]
-        self._transactions.put_run(first, records)
-        self.data.delivered(first, end, records)
+        run = run.part(first, self._mark.txid)
+        self._transactions.put_run(run)
+        self.data.delivered(end, run)
         if self.feeds.waits_in(first, end):
-            if frames := frames_of_records(records):
+            if frames := frames_of_records(run.records):
                 self._frames.put(first, frames)
             self.feeds.delivered(first, end, frames)
-        self.block_feeds.delivered(first, end, records)
+        self.block_feeds.delivered(end, run)
 
     def failure(self, wanted: Range, failure: ReadFailedError) -> None:
         """A range could not be read."""

@@ -12,8 +12,8 @@ data: what nobody who is still there wants is not read.
 Invariants
 * Ranges on their way or queued do not overlap and are kept in order, so looking one up is a binary search: a
   client decides how many there are (20,000 scattered requests are as many ranges).
-* What is delivered are consecutive committed stored records from the start of the range; possibly fewer than
-  asked for.
+* What is delivered are consecutive committed records from the start of the range; possibly fewer than asked
+  for.
 * A failure is reported once per range and remembered nowhere (weakness 13.13).
 """
 
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from waltz_server.store.api import PartitionStore, ReadFailedError
+from waltz_server.store.record_run import RecordRun
 
 MAX_READ_BYTES = 1024 * 1024
 _DROPPED_ONE_BY_ONE = 16
@@ -50,7 +51,7 @@ class RangeReader:
         self,
         store: PartitionStore,
         *,
-        on_records: Callable[[Range, list[bytes]], None],
+        on_records: Callable[[Range, RecordRun], None],
         on_failure: Callable[[Range, ReadFailedError], None],
         max_concurrent: int = 4,
     ) -> None:
@@ -172,18 +173,20 @@ class RangeReader:
                     tasks.create_task(self._read(self._next(), slots))
 
     async def _read(self, wanted: Range, slots: asyncio.Semaphore) -> None:
+        failure = None
         try:
-            records = await self._store.read(wanted.first, wanted.end - wanted.first, MAX_READ_BYTES)
-            failure = None if records else ReadFailedError(f"transaction {wanted.first} is not readable now")
+            run = await self._store.read(wanted.first, wanted.end - wanted.first, MAX_READ_BYTES)
+            if not run:
+                failure = ReadFailedError(f"transaction {wanted.first} is not readable now")
         except ReadFailedError as error:
-            records, failure = [], error
+            failure = error
         finally:
             self._remove(wanted)
             slots.release()
         if failure is not None:
             self._on_failure(wanted, failure)
         else:
-            self._on_records(wanted, records)
+            self._on_records(wanted, run)
 
     def _remove(self, wanted: Range) -> None:
         self._take_out(wanted)

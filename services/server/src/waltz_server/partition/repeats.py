@@ -95,7 +95,7 @@ class RepeatSearch:
             count = min(READ_RECORDS, last - position + 1)
             frames = self._cache.slice(position, count)
             if frames is None:
-                records = await self._store.read(position, count)
+                records = (await self._store.read(position, count)).records
                 if not records:
                     raise ReadFailedError(f"no record {position}")
             else:
@@ -110,9 +110,9 @@ class RepeatSearch:
 
     async def _judge(self, append: Append, ids: list[int]) -> Found:
         for transaction_id in ids:
-            record = await self._store.read(transaction_id, 1)
-            if not record:
+            found = await self._store.read(transaction_id, 1)
+            if not found:
                 raise ReadFailedError(f"no record {transaction_id}")
-            if tail_of_stored(record[0]) == append.tail:
+            if tail_of_stored(found.records[0]) == append.tail:
                 return Found(transaction_id)
         return Found(refusal=Verdict.REQUEST_ID_IN_USE, number=ids[-1]) if ids else NOT_THERE

@@ -25,10 +25,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from waltz_protocol.frames.blocks import SEAL_BYTES, stored_of_entry
 from waltz_server.store.api import AppendEntry
+from waltz_server.store.record_run import RecordRun
 
 ENTRY_OVERHEAD_BYTES = 200
 """Dictionary slot, queue tuple, integers and object header of one entry, measured on CPython 3.11."""
@@ -50,9 +51,10 @@ class _Run:
 
     __slots__ = ("data", "starts")
 
-    def __init__(self, records: list[bytes]) -> None:
-        self.data = b"".join(records)
-        self.starts = array("q", accumulate(map(len, records), initial=0))
+    def __init__(self, run: RecordRun) -> None:
+        self.data = run.stored
+        starts = run.starts
+        self.starts = starts if isinstance(starts, range) else array("q", starts)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -156,25 +158,24 @@ class PartitionTransactionCache:
         if transaction_id not in self.entries:
             self._cache.insert(self._life, transaction_id, record, len(record))
 
-    def put_run(self, first: int, records: list[bytes]) -> None:
-        """Add consecutive stored records, but those that a run has already, and what follows these. As single
-        ones if they are few or take a quarter together."""
-        life = self._life
+    def put_run(self, records: RecordRun) -> None:
+        """Add consecutive records, but those that a run has already, and what follows these. As single ones
+        if they are few or take a quarter together."""
+        life, first, last = self._life, records.first, records.last
         number = bisect_right(life.firsts, first)
         if number:
-            known = life.firsts[number - 1] + len(life.runs[number - 1]) - first
-            if known > 0:
-                first, records = first + known, records[known:]
+            first = max(first, life.firsts[number - 1] + len(life.runs[number - 1]))
         if number < len(life.firsts):
-            records = records[: max(life.firsts[number] - first, 0)]
-        if len(records) >= LEAST_RUN:
+            last = min(last, life.firsts[number] - 1)
+        records = records.part(first, last)
+        if records.count >= LEAST_RUN:
             run = _Run(records)
             if run.size_bytes <= self._cache.largest_bytes:
                 life.firsts.insert(number, first)
                 life.runs.insert(number, run)
                 self._cache.account(life, first, run.size_bytes, is_run=True)
                 return
-        for transaction_id, record in enumerate(records, first):
+        for transaction_id, record in enumerate(records.records, first):
             self.put(transaction_id, record)
 
     def put_committed(self, entries: Iterable[AppendEntry]) -> None:

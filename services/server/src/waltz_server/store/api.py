@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from waltz_protocol.codec import NEWEST_STORAGE_VERSION
+from waltz_server.store.record_run import RecordRun
 
 RECORD_OVERHEAD_BYTES = 36
 """Bytes of a wire record besides its data: transaction id, ReqId, header, data length, checksum."""
@@ -276,11 +277,10 @@ class PartitionStore(Protocol):
         clients.
         """
 
-    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-        """Consecutive committed records from `first` in the stored form (`frames.blocks`), checksums
-        verified.
+    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
+        """Consecutive committed records from `first`, checksums verified.
 
-        At least one record when `first` <= `high_water_mark`, else an empty list; never beyond it. Raises
+        At least one record when `first` <= `high_water_mark`, else none; never beyond it. Raises
         `ReadFailedError`. Safe to cancel.
         """
 

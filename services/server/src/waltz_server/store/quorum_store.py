@@ -37,6 +37,7 @@ from waltz_server.store.api import (
 from waltz_server.store.committed_mark import CommittedMark
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
+from waltz_server.store.record_run import RecordRun
 from waltz_server.store.replica_connection import ReplicaDirectory
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
@@ -205,8 +206,8 @@ class QuorumPartitionStore:
         if self._pending_bytes >= self._settings.max_in_flight_bytes:
             self.writable, self._was_full = False, True
 
-    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-        """Committed records in the stored form; see the seam. Waits for a session if there is none, within
+    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
+        """Committed records; see the seam. Waits for a session if there is none, within
         the time limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.read_timeout_seconds
@@ -215,12 +216,12 @@ class QuorumPartitionStore:
         while True:
             ticket = self._changed.ticket()
             if max_count <= 0 or (self._mark.known and first > self._mark.txid):
-                return []
+                return RecordRun.of_records(first, [])
             session = None if self._run is None else self._run.open_session
             if session is not None:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        return (await session.read(first, max_count, max_bytes)).records
+                        return await session.read(first, max_count, max_bytes)
                 except ReadFailedError as error:
                     problem = str(error)
                     await wait_for(ticket, min(_READ_RETRY_SECONDS, deadline - loop.time()))

@@ -8,14 +8,14 @@ wire records. What is read from one and written to another of the same version i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from waltz_protocol.frames.blocks import record_of_stored, stored_of_record
 from waltz_protocol.records import split_records
 
 
 class RecordRun:
-    """Records `first` to `last`, at least one. Made by the `of_…` below; immutable."""
+    """Records `first` to `last`; none of them if `last` is `first` - 1. Made by the `of_…` below; immutable."""
 
     __slots__ = ("_joined", "_records", "_starts", "_stored", "_wire", "count", "first", "size_bytes")
 
@@ -58,6 +58,9 @@ class RecordRun:
         run._joined = data
         return run
 
+    def __len__(self) -> int:
+        return self.count
+
     @property
     def last(self) -> int:
         """The last transaction id."""
@@ -72,6 +75,20 @@ class RecordRun:
             else:
                 self._records = [stored_of_record(record) for record in self._wire_records()]
         return self._records
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Where each record begins in `stored`, and where the last one ends."""
+        if not self._starts:
+            self._starts = list(accumulate(map(len, self.records), initial=0))
+        return self._starts
+
+    def part(self, first: int, last: int) -> RecordRun:
+        """Those of the stored records that are from `first` to `last`; none may be."""
+        if first <= self.first and last >= self.last:
+            return self
+        at, end = max(first - self.first, 0), min(last - self.first + 1, self.count)
+        return RecordRun.of_records(self.first + at, self.records[at : max(end, at)])
 
     @property
     def stored(self) -> bytes:

@@ -42,11 +42,9 @@ async def test_first_session_appends_and_reads() -> None:
         assert server.store.high_water_mark == 9
         assert server.store.pending == 0
         assert server.store.pending_bytes == 0
-        records = (
-            await server.store.read(3, 4) + await server.store.read(4, 3) + await server.store.read(6, 1)
-        )
-        assert [int.from_bytes(r[:8], "big") for r in records] == [3, 4, 5, 6]
-        assert await server.store.read(10, 5) == []
+        runs = [await server.store.read(first, count) for first, count in ((3, 4), (4, 3), (6, 1))]
+        assert [[int.from_bytes(r[:8], "big") for r in run.records] for run in runs] == [[3], [4, 5], [6]]
+        assert not await server.store.read(10, 5)
         await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
         stored = await cluster.stored()
         assert {s.session_id for s in stored.replicas.values()} == {0}
@@ -290,8 +288,8 @@ async def test_storage_7_29_read_error_tries_another_replica_and_keeps_the_sessi
         cluster.nodes["a:1"].log[5] = bytes(damaged)
         cluster.nodes["b:1"].refuse = lambda kind, _s: "io error" if kind == "list" else None
         for _ in range(6):
-            records = await server.store.read(5, 3)
-            assert records[0] == stored_of_record(cluster.nodes["c:1"].log[5])
+            run = await server.store.read(5, 3)
+            assert run.records[0] == stored_of_record(cluster.nodes["c:1"].log[5])
         assert server.store.session_id == 0
         cluster.nodes["c:1"].refuse = lambda kind, _s: "io error" if kind == "list" else None
         with pytest.raises(ReadFailedError, match="checksum"):
