@@ -135,7 +135,7 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/repeats.py",
-                "records = await self._store.read(position, count)",
+                "records = (await self._store.read(position, count)).records",
                 "records = [bytes(36)] * count",
             ),
         ),

@@ -213,6 +213,16 @@ def test_a_read_is_one_entry_and_found_from_anywhere_in_it() -> None:
     assert cache.entries.keys() == {300}
 
 
+def test_runs_of_reads_that_overlap_are_kept_once() -> None:
+    cache = TransactionCache(10_000_000).partition()
+    for first, end in ((100, 150), (50, 200), (120, 180), (60, 90)):
+        cache.put_run(RecordRun.of_records(first, [record(n) for n in range(first, end)]))
+    life = cache._life
+    assert list(zip(life.firsts, map(len, life.runs), strict=True)) == [(50, 50), (100, 50), (150, 30)]
+    assert [cache.get(n) for n in range(50, 180)] == [record(n) for n in range(50, 180)]
+    assert cache.get(180) is None
+
+
 def test_the_oldest_run_goes_and_a_run_larger_than_a_quarter_is_kept_in_parts() -> None:
     shared = TransactionCache(100_000)
     cache = shared.partition()

@@ -15,7 +15,7 @@ from waltz_protocol.records import split_records
 
 
 class RecordRun:
-    """Records `first` to `last`; none of them if `last` is `first` - 1. Made by the `of_…` below; immutable."""
+    """Records `first` to `last`; none if `last` is `first` - 1. Made by the `of_…` below; immutable."""
 
     __slots__ = ("_joined", "_records", "_starts", "_stored", "_wire", "count", "first", "size_bytes")
 
