@@ -22,6 +22,7 @@ from uuid import UUID
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
+from waltz_client._internal.arguments import time_limit
 from waltz_client._internal.blocking_reads import (
     BlockingDataFeed,
     BlockingDataRangeRead,
@@ -156,6 +157,7 @@ class BlockingWaltzClient:
         if self._thread.in_other_process:
             return True
         self._thread.refuse_own_thread()
+        drain_seconds = time_limit("drain_seconds", drain_seconds)
         client, ended = self._client, True
         if client is not None and drain_seconds <= 0:
             with contextlib.suppress(ClientClosedError):  # another thread's close has ended

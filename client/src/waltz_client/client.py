@@ -22,6 +22,7 @@ from uuid import UUID
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
 from waltz_client._internal.appender import Append
+from waltz_client._internal.arguments import call_deadline, time_limit
 from waltz_client._internal.connections import Connections
 from waltz_client._internal.core import ClientCore
 from waltz_client._internal.directory.discovery import DirectoryDiscovery
@@ -236,6 +237,7 @@ class WaltzClient:
         OutcomeUnknownError. Returns whether nothing was cut off. Cancelling it ends the client at once, and
         so does another close without a drain. In a callback, or in `decide`, it waits for itself.
         """
+        drain_seconds = time_limit("drain_seconds", drain_seconds)
         ended = self._closed = True
         try:
             if self._core is not None and not self._core.life.closed:
@@ -299,8 +301,8 @@ class WaltzClient:
     @property
     def servers(self) -> ServerRequests:
         """Administrative requests to single servers."""
-        core, seconds = self._open, self._settings.request_deadline_ms / 1000
-        return ServerRequests(core.partitions, core.rpc, core.client_id, seconds)
+        core = self._open
+        return ServerRequests(core.partitions, core.rpc, core.client_id, self._settings.request_deadline_ms)
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
         """Id of the last committed transaction as its server says, -1 for an empty log.
@@ -348,7 +350,7 @@ class WaltzClient:
             raise UsageError(
                 "only a named producer has sequence numbers: WaltzClient.connect(..., producer=name)"
             )
-        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        seconds = call_deadline(deadline_seconds, self._settings.request_deadline_ms)
         return await core.partitions.last_sequence(core.producer, partition, seconds)
 
     # -- appends ---------------------------------------------------------------------------------------------
@@ -432,6 +434,8 @@ class WaltzClient:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
         beforehand."""
         partitions = self._open.partitions
+        if deadline_seconds is not None:
+            deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
         try:
             async with asyncio.timeout(deadline_seconds):
                 await partitions.use(partition).wait_writable()
@@ -615,18 +619,19 @@ class WaltzClient:
         OutcomeUnknownError: it may be; NotAppliedError: committed, but not applied here in time. Otherwise
         as `append` and `submit`. Cancelling it begins no further attempt and leaves the outcome unknown.
         """
-        if deadline_seconds is None:
-            deadline_seconds = self._settings.append_deadline_ms / 1000
+        seconds = call_deadline(deadline_seconds, self._settings.append_deadline_ms)
         core = self._open
         core.partitions.check(partition)
         _check_unnumbered(core)
         with core.life.append_call():
-            return await core.submissions.transact(partition, decide, deadline_seconds)
+            return await core.submissions.transact(partition, decide, seconds)
 
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """Wait until every append sent so far has an outcome (retries that follow not included).
         RequestDeadlineError."""
         partitions = self._open.partitions
+        if deadline_seconds is not None:
+            deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
         try:
             async with asyncio.timeout(deadline_seconds), asyncio.TaskGroup() as group:
                 for partition in partitions.streams.values():
@@ -643,7 +648,8 @@ class WaltzClient:
         and let go. When it is cancelled, those not let go yet stay in use. ClientClosedError from the moment
         a close begins."""
         self._open.life.check_not_closing()
-        await self._open.partitions.choose(set(partitions), deadline_seconds)
+        seconds = time_limit("deadline_seconds", deadline_seconds)
+        await self._open.partitions.choose(set(partitions), seconds)
 
     def get_partitions(self) -> list[int]:
         """The partitions this client takes part in."""

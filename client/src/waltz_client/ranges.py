@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from waltz_client._internal.arguments import time_limit, whole_number
 from waltz_client._internal.block_reads import close_blocks, open_blocks
 from waltz_client._internal.range_pieces import Piece, StoredPiece
 from waltz_client._internal.rpc.block_feed import BlockCutter, BlockFeed
@@ -83,8 +84,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
         buffer_transactions: int,
         timeout_seconds: float,
     ) -> None:
+        first, last = whole_number("first", first), whole_number("last", last)
         if first < 0:
             raise UsageError(f"{first} is not a transaction id")
+        batch_transactions = whole_number("batch_transactions", batch_transactions)
+        batch_bytes = whole_number("batch_bytes", batch_bytes)
         if batch_transactions < 1 or not 1 <= batch_bytes <= _MAX_BATCH_BYTES:
             raise UsageError("a batch has at least 1 transaction and between 1 byte and 1 GiB")
         self._source = source
@@ -96,7 +100,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._where = where
         self._batch_transactions = batch_transactions
         self._batch_bytes = batch_bytes
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = time_limit("timeout_seconds", timeout_seconds)
         self._buffer_transactions = buffer_transactions
         self._readers: Readers | None = None
         self._cursor: FeedCursor | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from waltz_client._internal.arguments import call_deadline
 from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client.errors import UsageError
@@ -22,13 +23,12 @@ class ServerRequests:
     request).
     """
 
-    def __init__(
-        self, partitions: Partitions, rpc: RpcClient, client_id: int, deadline_seconds: float
-    ) -> None:
+    def __init__(self, partitions: Partitions, rpc: RpcClient, client_id: int, deadline_ms: int) -> None:
+        """`deadline_ms`: of calls that give none."""
         self._partitions = partitions
         self._rpc = rpc
         self._client_id = client_id
-        self._deadline_seconds = deadline_seconds
+        self._deadline_ms = deadline_ms
 
     def endpoints(self) -> list[Endpoint]:
         """The servers known now."""
@@ -73,7 +73,7 @@ class ServerRequests:
         return ids
 
     def _one(self, server: Endpoint, deadline_seconds: float | None) -> AdminRequests:
-        seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
+        seconds = call_deadline(deadline_seconds, self._deadline_ms)
         return _OneServer(self._rpc, server, self._client_id, seconds)
 
 

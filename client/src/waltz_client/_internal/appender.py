@@ -9,6 +9,7 @@ from typing import NamedTuple
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest, append_request
 from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.arguments import call_deadline, time_limit
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
@@ -104,7 +105,7 @@ class Appender:
     ) -> Committed:
         """See `WaltzClient.append`."""
         settings = self._settings
-        seconds = settings.append_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        seconds = call_deadline(deadline_seconds, settings.append_deadline_ms)
         limit = settings.append_max_attempts if max_attempts is None else max_attempts
         deadline = asyncio.get_running_loop().time() + seconds
         backoff: Backoff | None = None
@@ -217,6 +218,8 @@ class Appender:
         partition_id = partition.partition_id
         if last is not None:
             reason = f"the last attempt: {last}"
+        elif seconds <= 0:
+            reason = "the deadline had passed at the call"
         elif partition.mounted:
             reason = "too many appends are on their way"
         else:
@@ -262,6 +265,8 @@ class Appender:
     ) -> list[Committed | AppendError]:
         """See `WaltzClient.append_many`."""
         self._life.check_open()
+        if deadline_seconds is not None:
+            deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
         batch = _Batch(on_result)
         loop = asyncio.get_running_loop()
         deadline = None if deadline_seconds is None else loop.time() + deadline_seconds

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from waltz_client._internal.arguments import LAST_ID, whole_number
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.raised import RAISED, reportable
 from waltz_client._internal.stream.feed_cursor import FeedCursor
@@ -82,11 +83,12 @@ class Applier:
             self._mark = asyncio.get_running_loop().create_future()
             try:
                 try:
-                    mark = await settle(self._callbacks.client_high_water_mark(self._partition_id))
+                    given = await settle(self._callbacks.client_high_water_mark(self._partition_id))
                 except asyncio.CancelledError as error:
                     raise reportable(error) from error
-                if not isinstance(mark, int) or mark < -1:
-                    raise UsageError(f"client_high_water_mark returned {mark!r}, not an id or -1")
+                mark = whole_number("what client_high_water_mark returns", given)
+                if not -1 <= mark <= LAST_ID:
+                    raise UsageError(f"client_high_water_mark returned {mark}, not an id or -1")
             except BaseException as error:
                 future, self._mark = self._mark, None
                 if isinstance(error, Exception):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from waltz_client._internal.arguments import LAST_ID, whole_number
 from waltz_client._internal.core import ClientCore
 from waltz_client.errors import UsageError
 from waltz_client.feed import Feed, HeaderTest
 from waltz_client.settings import ClientSettings
-
-_LAST_ID = 2**63 - 1
 
 
 def open_feed(
@@ -27,11 +26,25 @@ def open_feed(
         raise UsageError("a feed needs at least one partition, each once")
     for partition_id in ids:
         core.partitions.check(partition_id)
-    places = {p: after[p] if isinstance(after, Mapping) else after for p in ids}
-    if any(place is not None and not -1 <= place <= _LAST_ID for place in places.values()):
-        raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
-    ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
-    if ends is not None and any(end > _LAST_ID for end in ends.values()):
-        raise UsageError(f"until is a transaction id, at most {_LAST_ID}")
+    places = {p: _place(after[p] if isinstance(after, Mapping) else after) for p in ids}
+    ends = None
+    if until is not None:
+        ends = {p: _end(until[p] if isinstance(until, Mapping) else until) for p in ids}
     readers = [(core.partitions.readers(p), place) for p, place in places.items()]
     return Feed(readers, core.rpc, settings, with_data=with_data, where=where, until=ends)
+
+
+def _place(after: int | None) -> int | None:
+    if after is None:
+        return None
+    place = whole_number("after", after)
+    if not -1 <= place <= LAST_ID:
+        raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
+    return place
+
+
+def _end(until: int) -> int:
+    end = whole_number("until", until)
+    if end > LAST_ID:
+        raise UsageError(f"until is a transaction id, at most {LAST_ID}")
+    return max(end, -1)

@@ -15,6 +15,7 @@ from typing import Any
 from waltz_client._internal.append.sequence_window import SequenceWindow
 from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.applier import Applier
+from waltz_client._internal.arguments import call_deadline, partition_number, whole_number
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.producer import Producer
@@ -183,9 +184,7 @@ class Partitions:
 
     def check(self, partition_id: int) -> None:
         """PartitionNotFoundError, one line, for a number the cluster does not have."""
-        if isinstance(partition_id, bool) or not isinstance(partition_id, int):
-            raise UsageError(f"a partition is a number, not {partition_id!r}")
-        if not 0 <= partition_id < self.count:
+        if not 0 <= partition_number(partition_id) < self.count:
             raise PartitionNotFoundError(partition_id, self.count)
 
     def use(self, partition_id: int) -> StreamPartition:
@@ -395,7 +394,7 @@ class Partitions:
 
     async def server_high_water_mark(self, partition_id: int, deadline_seconds: float | None = None) -> int:
         """The server's high-water mark; RequestDeadlineError."""
-        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        seconds = call_deadline(deadline_seconds, self._settings.request_deadline_ms)
         mark = await self._rpc.high_water_mark(partition_id, seconds)
         self.mark_named(partition_id, mark)
         return mark
@@ -415,9 +414,10 @@ class Partitions:
         would remember the failure for good. TransactionNotFoundError, RequestDeadlineError."""
         self._life.check_open()
         self.check(partition_id)
+        transaction_id = whole_number("transaction_id", transaction_id)
         if transaction_id < 0:
             raise UsageError(f"{transaction_id} is not a transaction id")
-        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        seconds = call_deadline(deadline_seconds, self._settings.request_deadline_ms)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         partition = self.streams.get(partition_id)

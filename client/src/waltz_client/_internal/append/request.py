@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from waltz_client._internal.append.lock_names import hash_of
 from waltz_client._internal.append.sequences import check_sequence
+from waltz_client._internal.arguments import LAST_ID, partition_number, whole_number
 from waltz_client.errors import TransactionTooLargeError, UsageError
 from waltz_client.settings import ClientSettings
 from waltz_protocol.frames.append import encode_append
@@ -61,6 +62,8 @@ def append_request(
     sequence: int | None = None,
 ) -> AppendRequest:
     """The request with these facts: UsageError, TransactionTooLargeError."""
+    if type(partition_id) is not int:
+        partition_number(partition_id)
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
             raise UsageError(f"data must be bytes, not {type(data).__name__}")
@@ -71,10 +74,14 @@ def append_request(
             f"({settings.max_transaction_bytes})",
             partition_id=partition_id,
         )
+    if type(header) is not int:
+        header = whole_number("header", header)
     if not -(2**31) <= header < 2**31:
         raise UsageError(f"header {header} is not a signed 32-bit number")
-    if as_of is not None and not -1 <= as_of < 2**63:
-        raise UsageError(f"as_of {as_of} is not a transaction id or -1")
+    if as_of is not None:
+        as_of = whole_number("as_of", as_of)
+        if not -1 <= as_of <= LAST_ID:
+            raise UsageError(f"as_of {as_of} is not a transaction id or -1")
     if sequence is not None:
         check_sequence(sequence)
     if not write_locks and not read_locks and not append_locks:

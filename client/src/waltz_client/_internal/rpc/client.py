@@ -179,10 +179,11 @@ class RpcClient:
             return
         try:
             frame = call.request(session, self._req_ids.of(call.partition_id))
-        except EncodeError as error:
+        except Exception as error:  # whatever it is: the others that wait are sent
             call.withdraw(session)
             text = f"partition {call.partition_id}: a request that cannot be sent: {error}"
-            call.finish(None, UsageError(text))
+            kind = UsageError if isinstance(error, EncodeError) else WaltzClientError
+            call.finish(None, kind(text))
             return
         call.session = session
         call.attempts += 1
@@ -291,8 +292,8 @@ class RpcClient:
                 future.set_result(value)
 
         call = self.new_call(partition_id, transaction_id, deadline_seconds, on_result)
-        self.start(call)
         try:
+            self.start(call)
             return await future
         finally:
             self.give_up(call)

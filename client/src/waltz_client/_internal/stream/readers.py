@@ -96,6 +96,7 @@ class Readers:
 
     def __init__(self, source: FeedSource, host: ReaderHost) -> None:
         self.partition_id = source.partition_id
+        self._about = {"partition": source.partition_id}
         self.live: list[FeedCursor] = []
         self.backfills: list[FeedCursor] = []
         self.turn: list[FeedFields] = []
@@ -169,6 +170,14 @@ class Readers:
         self.backfills.clear()
 
     def _start(self, cursor: FeedCursor) -> None:
+        try:
+            self._follow_or_ask(cursor)
+        except Exception as error:  # the partition and its other readers continue
+            log.exception("partition %d: a reader cannot be started", self.partition_id, extra=self._about)
+            self.remove(cursor)
+            cursor.fail(error)
+
+    def _follow_or_ask(self, cursor: FeedCursor) -> None:
         received = self._source.received
         tail = cursor.place(received) if cursor.tail is None else cursor.tail
         if tail >= received:
