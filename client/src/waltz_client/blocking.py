@@ -4,7 +4,8 @@ The client runs on a loop in a thread of its own. Any thread may call any method
 another one closes the client: then calls under way end with ClientClosedError. Callbacks, `on_done` and
 `on_result` functions, header tests and transaction contexts run in the client's thread, must be short and
 must not call this facade (that would wait for itself); `decide` of `transact` runs in a thread of its own. An
-interrupted call (KeyboardInterrupt) is cancelled in the loop.
+exit that one of them raises (`sys.exit`) is an error like any other: it would end the client's thread only.
+An interrupted call (KeyboardInterrupt) is cancelled in the loop.
 
 A client belongs to the process that entered it. A fork copies it without its thread: there every call is
 refused, and `close` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
@@ -166,6 +167,8 @@ class BlockingWaltzClient:
             if self._client is not None:
                 try:
                     ended = self._thread.call(self._client.close(drain_seconds=drain_seconds)) and ended
+                except ClientClosedError:  # the thread has ended, and with it the client
+                    ended = False
                 finally:
                     self._client = None
                     self._thread.end()
@@ -175,8 +178,9 @@ class BlockingWaltzClient:
     def _open_client(self) -> WaltzClient:
         self._thread.refuse_other_process()
         client = self._client
+        self._thread.refuse_failed()
         if client is None:
-            raise ClientClosedError("the client is closed")
+            raise self._thread.closed_error()
         return client
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:

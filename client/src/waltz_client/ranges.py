@@ -17,6 +17,7 @@ from typing import Protocol, Self
 
 from waltz_client._internal.arguments import time_limit, whole_number
 from waltz_client._internal.block_reads import close_blocks, open_blocks
+from waltz_client._internal.raised import is_exit
 from waltz_client._internal.range_pieces import Piece, StoredPiece
 from waltz_client._internal.rpc.block_feed import BlockCutter, BlockFeed
 from waltz_client._internal.rpc.client import RpcClient
@@ -119,7 +120,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._covered: int | None = None  # by blocks
         self._headers_done = last < first
         self._closed = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         """With it nothing more is taken: what was taken when a header test raised is gone."""
 
     def cut_blocks_with(self, cut: BlockCutter) -> Self:
@@ -235,7 +236,9 @@ class RangeRead(AsyncIterator[RangeBatch]):
         if self._error is None and not self._closed:
             try:
                 self._take_what_came()
-            except Exception as error:  # of a header test, too
+            except BaseException as error:  # of a header test, too
+                if is_exit(error):
+                    raise
                 self._error = error
 
     def _take_what_came(self) -> None:

@@ -11,6 +11,8 @@ from client_tests.producers import numbers, orders, under_way
 from waltz_client import (
     Append,
     Committed,
+    LockConflictError,
+    LockId,
     Outcome,
     OutcomeUnknownError,
     PendingAppend,
@@ -180,3 +182,24 @@ async def test_what_is_refused_again_and_again_ends_with_the_reason_at_the_deadl
         assert partition.pending == 0
         assert sent <= 42
         assert partition._mount is mount
+
+
+async def test_what_joins_an_append_has_its_view() -> None:
+    """Whose lock was touched behind that view is no view ahead of the log, though the caller has seen more."""
+    log, lock = InProcessLog(), LockId("account", 1)
+    async with orders(log) as client:
+        await client.writable(0)
+        log.partition(0).hold()
+        first = under_way(client.append(partition=0, data=b"a", sequence=0, write_locks=[lock]))
+        await until(client.has_pending_transactions)
+        log.partition(0).commit(b"of somebody else", write_locks=[lock])
+        log.partition(0).commit(b"unrelated")
+        await until(lambda: client.status().partitions[0].received == 1)
+        again = under_way(client.append(partition=0, data=b"a", sequence=0, write_locks=[lock]))
+        window = client._entered.partitions.streams[0].window
+        await until(lambda: window.joined)
+        log.partition(0).release()
+        for call in (first, again):
+            with pytest.raises(LockConflictError) as caught:
+                await call
+            assert caught.value.conflicting_high_water_mark == 0

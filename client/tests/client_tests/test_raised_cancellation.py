@@ -1,5 +1,5 @@
 """A function of the application that raises CancelledError, as taking the result of a cancelled future does:
-an error like any other, which touches nobody else. And what holds when anything worse is raised."""
+an error like any other, which touches nobody else. And what holds when an exit is raised."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ async def test_safety_e1_an_on_done_that_raises_a_cancellation_takes_no_transact
 
 async def test_safety_e1_whatever_an_on_done_raises_the_readers_get_what_counts_as_received() -> None:
     def fail(_: object) -> None:
-        raise Worse
+        raise SystemExit
 
     partition, session = mounted(4)
     cursor = FeedCursor(0, 4, 100, lambda: None)
     partition.readers.add(cursor)
     handle = PendingAppend(0, fail)
     partition.send_append(handle, REQUEST)
-    with pytest.raises(Worse):
+    with pytest.raises(SystemExit):
         partition.feed_data(feed(OWN, handle.seq_num, 5))
     partition.session_lost(cast(StreamSession, session))
     assert partition.received == 5
@@ -101,7 +101,7 @@ def test_an_observer_that_raises_a_cancellation_is_passed_over() -> None:
     assert other.seen == [Endpoint("host", 1)]
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError, Worse])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Worse, SystemExit])
 async def test_a_close_ends_everything_whatever_an_on_done_raises(error: type[BaseException]) -> None:
     def fail(_: object) -> None:
         raise error
@@ -120,7 +120,7 @@ async def test_a_close_ends_everything_whatever_an_on_done_raises(error: type[Ba
             return_exceptions=True,
         )
         await until(lambda: client.status().partitions[1].appends == 2)
-        with pytest.raises(Worse) if error is Worse else nullcontext():
+        with pytest.raises(SystemExit) if error is SystemExit else nullcontext():
             await client.close()
         results = await waiting
         assert [type(one) for one in results] == [OutcomeUnknownError, ClientClosedError, ClientClosedError]

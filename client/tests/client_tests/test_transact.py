@@ -320,3 +320,12 @@ async def test_who_waits_is_woken_by_what_was_applied_before() -> None:
         group.create_task(client._open.partitions.wait_applied(0, 3))
         await asyncio.sleep(0.01)
         asked.set()
+
+
+async def test_a_wall_clock_that_is_set_changes_nothing() -> None:
+    """The deadline is that of the loop's clock, which nobody sets."""
+    log = InProcessLog(1)
+    async with log.client() as client, asyncio.timeout(20):
+        client._entered.submissions._wall_clock = lambda: 1e12
+        log.partition(0).conflict_next()
+        assert (await client.transact(0, write)).committed == (0, 0)

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from waltz_client._internal.arguments import LAST_ID, whole_number
 from waltz_client._internal.observers import Observers
-from waltz_client._internal.raised import RAISED, reportable
+from waltz_client._internal.raised import as_exception, reportable
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client._internal.stream.readers import Readers
 from waltz_client.callbacks import WaltzClientCallbacks
-from waltz_client.errors import ClientAheadError, StopApplyingError, UsageError
+from waltz_client.errors import ClientAheadError, ClientClosedError, StopApplyingError, UsageError
 from waltz_client.transaction import FeedFields, Transaction
 from waltz_protocol.backoff import Backoff, Random
 
@@ -84,7 +84,9 @@ class Applier:
             try:
                 try:
                     given = await settle(self._callbacks.client_high_water_mark(self._partition_id))
-                except asyncio.CancelledError as error:
+                except Exception:
+                    raise
+                except BaseException as error:
                     raise reportable(error) from error
                 mark = whole_number("what client_high_water_mark returns", given)
                 if not -1 <= mark <= LAST_ID:
@@ -189,11 +191,14 @@ class Applier:
                 else:
                     await self._observed(self._observers, transaction)
                 break
-            except RAISED as error:
+            except BaseException as error:
                 failure = reportable(error)
+                if self.is_stopped() and isinstance(failure, ClientClosedError):
+                    return  # an orderly end: what the function has asked the client for was refused
                 await self._report(txid, failure)
                 if isinstance(failure, StopApplyingError):
                     self.stop(failure)
+                if self.is_stopped():
                     return
                 if backoff is None:
                     backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
@@ -210,8 +215,8 @@ class Applier:
         started = observers.apply_started(self._partition_id, txid)
         try:
             await settle(self._callbacks.apply_transaction(transaction))
-        except RAISED as error:
-            failure = error if isinstance(error, Exception) else RuntimeError("it was cancelled")
+        except BaseException as error:
+            failure = as_exception(error)
             raise
         finally:
             observers.apply_ended(started, self._partition_id, txid, failure)
@@ -219,7 +224,7 @@ class Applier:
     async def _report(self, txid: int, error: Exception) -> None:
         try:
             await settle(self._callbacks.uncaught_exception(self._partition_id, txid, error))
-        except RAISED as raised:
+        except BaseException as raised:
             reportable(raised)
             log.exception(
                 "partition %d: uncaught_exception raised at transaction %d",

@@ -22,7 +22,7 @@ from waltz_client._internal.applier import Applier, settle
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
-from waltz_client._internal.raised import RAISED, reportable
+from waltz_client._internal.raised import is_exit, raisable, reportable
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.transact import D, Decide, Transact
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -154,9 +154,9 @@ class Submissions:
             return
         try:
             await self._execute_and_send(submission)
-        except RAISED as error:
+        except BaseException as error:
             self._withdraw(submission)  # also when its caller was cancelled: nothing was sent
-            failure = reportable(error)
+            failure = raisable(error)
             await self._last(submission, lambda: context.on_exception(failure))
             raise failure from failure.__cause__
 
@@ -331,7 +331,9 @@ class Submissions:
         except asyncio.CancelledError:
             self._abandon(submission)
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_exit(error):
+                raise
             log.warning(
                 "the retry of a transaction ended: %s",
                 error,
@@ -350,7 +352,7 @@ class Submissions:
     async def _call(self, partition_id: int | None, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
             await settle(function())
-        except RAISED as error:
+        except BaseException as error:
             reportable(error)
             log.exception("a callback of a transaction context raised", extra={"partition": partition_id})
 

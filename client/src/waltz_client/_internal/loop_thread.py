@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
+import inspect
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from waltz_client._internal.raised import as_exception, keep_exits
 from waltz_client.errors import ClientClosedError, UsageError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -41,14 +47,25 @@ async def in_daemon_thread(function: Callable[[A], T], argument: A) -> T:
     return await asyncio.wrap_future(result)
 
 
+async def _with_exits_kept(coro: Coroutine[Any, Any, T]) -> T:
+    """An exit of a function of the application is an error of the call that has called it: in a task it would
+    end the loop."""
+    try:
+        return await coro
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise as_exception(error) from error
+
+
 class LoopThread:
     """Any thread may call any method. Owner of the thread: who started it, and ends it.
 
-    Invariants: no call is given to a loop that is about to end, and each call ends. It belongs to the process
+    Invariants: no call is given to a loop that is about to end, and each call ends, also when the thread ends
+    without being asked to. It belongs to the process
     that started it: a fork copies it without its thread, so there every call is refused.
     """
 
     def __init__(self) -> None:
+        self._cause: BaseException | None = None  # of an end that nobody has asked for
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process_id: int | None = None  # of the process that started it
@@ -84,37 +101,68 @@ class LoopThread:
         started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
 
         def run() -> None:
-            with asyncio.Runner() as runner:
-                loop = runner.get_loop()
-                stop = loop.create_future()
-
-                def end() -> None:
-                    if not stop.done():
-                        stop.set_result(None)
-
-                self._stop = lambda: loop.call_soon_threadsafe(end)
-
-                async def serve() -> None:
-                    started.set_result(loop)
-                    await stop
-
-                runner.run(serve())
+            keep_exits()
+            try:
+                with asyncio.Runner() as runner:
+                    try:
+                        runner.run(self._serve(started))
+                    except BaseException as error:  # whatever a function raised that no call was around
+                        self._fail(error)  # before the runner cancels the calls under way
+            except BaseException as error:
+                self._fail(error)
+                if not started.done():
+                    started.set_exception(error)
+            self._end_calls()
 
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=run, name="waltz-client", daemon=True)
         self._thread.start()
         self._loop = started.result()
 
+    async def _serve(self, started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
+        loop = asyncio.get_running_loop()
+        stop = loop.create_future()
+
+        def end() -> None:
+            if not stop.done():
+                stop.set_result(None)
+
+        self._stop = lambda: loop.call_soon_threadsafe(end)
+        started.set_result(loop)
+        await stop
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._loop = None
+            self._cause = self._cause or error
+        log.error("the thread of a blocking client has ended: %r", error, exc_info=error)
+
+    def _end_calls(self) -> None:
+        """Those that were given over too late to be worked off."""
+        for future in list(self._calls):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended
+                future.set_exception(self.closed_error())
+
+    def closed_error(self) -> ClientClosedError:
+        """Of a call that comes, or has no result, when the thread has ended."""
+        if self._cause is None:
+            return ClientClosedError("the client is closed")
+        return ClientClosedError(f"the client's thread has ended: {self._cause!r}")
+
+    def refuse_failed(self) -> None:
+        """ClientClosedError when the thread has ended and nobody has asked for it."""
+        if self._cause is not None:
+            raise self.closed_error()
+
     def end(self) -> None:
         """End the loop and the thread; calls under way end with ClientClosedError."""
         with self._lock:
             thread, self._loop = self._thread, None
         if thread is not None:
-            self._stop()
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._stop()
             thread.join()
-        for future in list(self._calls):  # given over too late to be worked off
-            if not future.done():
-                future.set_exception(ClientClosedError("the client is closed"))
+        self._end_calls()
 
     def call(self, coro: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine run on the loop. An interrupted call (KeyboardInterrupt) is cancelled
@@ -131,17 +179,20 @@ class LoopThread:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
+            self.refuse_failed()
             raise ClientClosedError("the client was closed") from None
         except BaseException:
             future.cancel()
             raise
         finally:
             self._calls.discard(future)
+            if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:  # it was cancelled before it began
+                coro.close()
 
     def _submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         if self._loop is None or self._loop.is_closed():
-            raise ClientClosedError("the client is closed")
-        return asyncio.run_coroutine_threadsafe(coro, self._loop)
+            raise self.closed_error()
+        return asyncio.run_coroutine_threadsafe(_with_exits_kept(coro), self._loop)
 
     def read(self, question: Callable[[], T]) -> T:
         """The answer of a function that reads what the loop's tasks change; on the loop's thread too."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from waltz_client._internal.append.pending import PendingAppend
-from waltz_client._internal.raised import RAISED
+from waltz_client._internal.raised import is_exit
 from waltz_client.errors import AppendError
 from waltz_client.observer import ClientObserver
 from waltz_protocol.types import Endpoint
@@ -90,7 +90,9 @@ class Observers(ClientObserver):
     def _guarded(self, number: int, method: str, call: Callable[..., object], *given: object) -> object:
         try:
             return call(*given)
-        except RAISED:
+        except BaseException as error:
+            if is_exit(error):
+                raise
             if (number, method) not in self._raised:
                 self._raised.add((number, method))
                 observer = type(self._all[number]).__name__

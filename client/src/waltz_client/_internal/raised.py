@@ -1,30 +1,57 @@
-"""What the application's own functions raise."""
+"""What the application's own functions raise: an error like any other, whatever its class.
+
+It is caught as BaseException around a call of such a function: test frameworks and libraries for time limits
+raise classes of their own that are no exceptions. What is to be passed on after all is said here: an exit,
+and the cancellation of the running task.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 
-RAISED = (Exception, asyncio.CancelledError)
-"""To catch around a call of a function of the application.
+_thread = threading.local()
 
-A function raises CancelledError when it takes the result of a future that was cancelled: an error like any
-other. Where nothing is awaited, it cannot be the cancellation of the running task; where something is, ask
-`reportable`.
-"""
+
+def keep_exits() -> None:
+    """On the thread of a blocking client: an exit there would end that thread and not the program, and with
+    it the calls of all others. So it is an error."""
+    _thread.keeps_exits = True
+
+
+def is_exit(error: BaseException) -> bool:
+    """Whether it ends the program, or a coroutine that is being closed: it is passed on."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return not getattr(_thread, "keeps_exits", False)
+    return isinstance(error, GeneratorExit)
+
+
+def as_exception(error: BaseException) -> Exception:
+    """To be reported to who expects an exception."""
+    if isinstance(error, Exception):
+        return error
+    failure = RuntimeError(f"a callback raised {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def reportable(error: BaseException) -> Exception:
-    """What a callback raised, as an error to report. Raised again when it is the cancellation of this very
-    task.
+    """What a callback that may have been awaited raised, as an error to report. Raised again when it is an
+    exit, or the cancellation of this very task.
 
     A callback can raise CancelledError on its own, say by awaiting a task of its own that was cancelled: an
-    error like any other.
+    error like any other. Where nothing is awaited it always is: `is_exit` alone decides there.
     """
-    if isinstance(error, Exception):
-        return error
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+    if is_exit(error) or cancelled:
         raise error
-    failure = RuntimeError(f"a callback raised {type(error).__name__}")
-    failure.__cause__ = error
-    return failure
+    return as_exception(error)
+
+
+def raisable(error: BaseException) -> BaseException:
+    """As `reportable`, to be raised where its caller waits: itself, unless it would mean something else
+    there."""
+    failure = reportable(error)
+    special = isinstance(error, asyncio.CancelledError | SystemExit | KeyboardInterrupt)
+    return failure if special else error

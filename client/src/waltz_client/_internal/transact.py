@@ -35,7 +35,8 @@ class Transact(TransactionContext, Generic[D]):
     can be in the log."""
 
     def __init__(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> None:
-        super().__init__(expires_after_seconds=deadline_seconds)
+        super().__init__()
+        self._ends_at = asyncio.get_running_loop().time() + deadline_seconds
         self._partition_id = partition_id
         self._decide = decide
         self._deadline_seconds = deadline_seconds
@@ -46,6 +47,10 @@ class Transact(TransactionContext, Generic[D]):
         self._values: list[D] = []  # of the last attempt
         self._committed: Committed | None = None
         self._error: BaseException | None = None
+
+    def is_expired(self, now_seconds: float, default_seconds: float | None) -> bool:
+        """By the loop's clock, which nobody sets, and by nothing else."""
+        return self._over or asyncio.get_running_loop().time() >= self._ends_at
 
     def partition_id(self, num_partitions: int) -> int:
         """As given."""
@@ -113,7 +118,6 @@ class Transact(TransactionContext, Generic[D]):
             raise self._too_late() from None
         finally:
             self._over = True
-            self.expires_after_seconds = 0.0
             if self._deciding is not None:  # in a retry worker, which others wait for
                 self._deciding.reschedule(0.0)
         return Transacted(self._values[0], self._committed)

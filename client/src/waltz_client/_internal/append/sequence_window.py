@@ -174,7 +174,7 @@ class SequenceWindow(AppendWindow):
             if first.twins is None:
                 first.twins = []
             first.twins.append(handle)
-            handle.refusal = first.refusal
+            handle.refusal, handle.view = first.refusal, first.view
             self.joined += 1
             return
         frame = request.frame(self._req_ids.pack(content, sequence), handle.view, session.version)
@@ -268,16 +268,20 @@ class SequenceWindow(AppendWindow):
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
         """See `AppendWindow`; who has joined an append gets its end."""
-        super().deliver(resolved)
-        for entry, _, _ in resolved:
-            if not isinstance(entry, PendingAppend) or not entry.twins:
-                continue
-            twins, entry.twins = entry.twins, None
-            self.joined -= len(twins)
-            for twin in twins:
-                twin.lock, twin.winner, twin.detail = entry.lock, entry.winner, entry.detail
-                twin.failure = entry.failure
-            super().deliver([Resolution(twin, entry.cause or Cause.CLOSED, entry.mark) for twin in twins])
+        try:
+            super().deliver(resolved)
+        finally:  # also after an exit of a caller's function
+            joined: list[Resolution] = []
+            for entry, _, _ in resolved:
+                if not isinstance(entry, PendingAppend) or not entry.twins:
+                    continue
+                twins, entry.twins = entry.twins, None
+                self.joined -= len(twins)
+                for twin in twins:
+                    twin.lock, twin.winner, twin.detail = entry.lock, entry.winner, entry.detail
+                    twin.failure = entry.failure
+                    joined.append(Resolution(twin, entry.cause or Cause.CLOSED, entry.mark))
+            super().deliver(joined)
 
     def not_awaited(self, fields: FeedFields) -> None:
         """The feed brings a number of the producer, of whichever instance."""

@@ -22,7 +22,7 @@ from waltz_client._internal.append.transaction_monitor import (
     TransactionMonitor,
 )
 from waltz_client._internal.observers import Observers
-from waltz_client._internal.raised import RAISED
+from waltz_client._internal.raised import is_exit
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.errors import AppendError
 from waltz_client.transaction import FeedFields
@@ -169,7 +169,9 @@ class AppendWindow:
             self._on_waiting()
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
-        """Inform the callers. An error in a caller's function is logged and touches nobody else."""
+        """Inform the callers. An error in a caller's function is logged and touches nobody else; an exit is
+        raised when all are informed."""
+        leaving: BaseException | None = None
         for entry, cause, mark in resolved:
             if not isinstance(entry, PendingAppend):
                 continue
@@ -187,15 +189,20 @@ class AppendWindow:
                 self.line.wake(self.room)  # before `on_done`, which may send: who waits came first
             try:
                 entry.on_done(entry)
-            except RAISED:
-                log.exception(
-                    "partition %d: the on_done function of an append raised",
-                    entry.partition_id,
-                    extra={"partition": entry.partition_id},
-                )
+            except BaseException as error:
+                if is_exit(error):
+                    leaving = error
+                else:
+                    log.exception(
+                        "partition %d: the on_done function of an append raised",
+                        entry.partition_id,
+                        extra={"partition": entry.partition_id},
+                    )
             if entry.watchers:
                 for watcher in entry.watchers:
                     watcher()
+        if leaving is not None:
+            raise leaving
 
     def not_awaited(self, fields: FeedFields) -> None:
         """The own client id in the feed, and no append that waits for it.
