@@ -69,18 +69,18 @@ class BlockingServerRequests:
         return self._thread.read(self._requests.endpoints)
 
     def storage_connectivity(
-        self, server: Endpoint, *, deadline_seconds: float | None = None
+        self, server: Endpoint | str, *, deadline_seconds: float | None = None
     ) -> dict[str, bool]:
         """Which storage nodes the server reaches."""
         return self._thread.call(
             self._requests.storage_connectivity(server, deadline_seconds=deadline_seconds)
         )
 
-    def partitions(self, server: Endpoint, *, deadline_seconds: float | None = None) -> list[int]:
+    def partitions(self, server: Endpoint | str, *, deadline_seconds: float | None = None) -> list[int]:
         """The partitions the server holds."""
         return self._thread.call(self._requests.partitions(server, deadline_seconds=deadline_seconds))
 
-    def health(self, server: Endpoint, *, deadline_seconds: float | None = None) -> dict[int, bool]:
+    def health(self, server: Endpoint | str, *, deadline_seconds: float | None = None) -> dict[int, bool]:
         """Health of each partition the server holds."""
         return self._thread.call(self._requests.health(server, deadline_seconds=deadline_seconds))
 

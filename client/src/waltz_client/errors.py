@@ -34,6 +34,15 @@ class WaltzClientError(Exception):
     retriable: ClassVar[bool] = False
     user_error: ClassVar[bool] = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickle and copy: classes whose arguments are not those of Exception are made anew without their
+        `__init__`, those of applications too."""
+        return _made_anew, (type(self), self.args), self.__dict__
+
+
+def _made_anew(kind: type[WaltzClientError], args: tuple[object, ...]) -> WaltzClientError:
+    return kind.__new__(kind, *args)
+
 
 class UsageError(WaltzClientError, ValueError):
     """An argument or a call that can never work (a negative id, a duplicate partition, a missing payload)."""

@@ -19,7 +19,7 @@ M = TypeVar("M")
 class ServerRequests:
     """Requests to one server at a time. Each has its own request id: concurrent calls never share an answer.
 
-    Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
+    A server is an Endpoint, or the text of one, `host:port`. Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
     request).
     """
 
@@ -35,16 +35,18 @@ class ServerRequests:
         return sorted(self._partitions.servers)
 
     async def storage_connectivity(
-        self, server: Endpoint, *, deadline_seconds: float | None = None
+        self, server: Endpoint | str, *, deadline_seconds: float | None = None
     ) -> dict[str, bool]:
         """Which storage nodes the server reaches."""
         return await self._one(server, deadline_seconds).storage_connectivity()
 
-    async def partitions(self, server: Endpoint, *, deadline_seconds: float | None = None) -> list[int]:
+    async def partitions(self, server: Endpoint | str, *, deadline_seconds: float | None = None) -> list[int]:
         """The partitions the server holds."""
         return await self._one(server, deadline_seconds).partitions()
 
-    async def health(self, server: Endpoint, *, deadline_seconds: float | None = None) -> dict[int, bool]:
+    async def health(
+        self, server: Endpoint | str, *, deadline_seconds: float | None = None
+    ) -> dict[int, bool]:
         """Health of each partition the server holds."""
         return await self._one(server, deadline_seconds).health()
 
@@ -72,9 +74,20 @@ class ServerRequests:
             self._partitions.check(partition_id)
         return ids
 
-    def _one(self, server: Endpoint, deadline_seconds: float | None) -> AdminRequests:
+    def _one(self, server: Endpoint | str, deadline_seconds: float | None) -> AdminRequests:
         seconds = call_deadline(deadline_seconds, self._deadline_ms)
-        return _OneServer(self._rpc, server, self._client_id, seconds)
+        return _OneServer(self._rpc, _endpoint(server), self._client_id, seconds)
+
+
+def _endpoint(server: Endpoint | str) -> Endpoint:
+    if isinstance(server, str):
+        try:
+            return Endpoint.parse(server)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    if not isinstance(server, Endpoint):
+        raise UsageError(f"a server is an Endpoint or its text, host:port, not {server!r}")
+    return server
 
 
 class _OneServer(AdminRequests):

@@ -17,7 +17,9 @@ from waltz_client import (
     PendingAppend,
     WindowFullError,
 )
+from waltz_client.testing import InProcessLog
 from waltz_cluster.serializers import ClusterParams
+from waltz_protocol.aio.tasks import spawn
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 
@@ -245,3 +247,41 @@ async def test_prefetch_is_bounded_in_bytes(cluster: FakeCluster, connect: Conne
         await asyncio.sleep(0)
     assert len(partition.reads) < 150  # 97 guessed at first, then by the sizes seen
     assert len([t async for t in feed]) == 199
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+async def test_a_wait_for_the_next_batch_can_be_given_up(headers_only: bool) -> None:
+    """Nothing is lost by it, and it is not the end."""
+    log = InProcessLog(num_partitions=1)
+    async with log.client() as client, asyncio.timeout(20):
+        feed = client.feed(0, after=-1, headers_only=headers_only)
+        batches = feed.batches()
+
+        async def following() -> list[FeedTransaction]:
+            return await anext(batches)
+
+        for number in range(3):
+            waiting = spawn(following(), "next batch")
+            await asyncio.sleep(0)
+            await until(lambda: client.status().partitions[0].available)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            log.partition(0).commit(b"x")
+            assert [one.transaction_id for one in await anext(batches)] == [number]
+        await feed.aclose()
+        for _ in range(2):
+            with pytest.raises(StopAsyncIteration):
+                await anext(batches)
+
+
+async def test_batches_and_single_transactions_may_be_mixed() -> None:
+    log = InProcessLog(num_partitions=1)
+    for number in range(4):
+        log.partition(0).commit(b"%d" % number)
+    async with log.client() as client, asyncio.timeout(20):
+        feed = client.feed(0, after=-1, until=3)
+        batches = feed.batches()
+        assert (await anext(feed)).transaction_id == 0
+        rest = [one.transaction_id for one in await anext(batches)]
+        assert [*rest, *[one.transaction_id async for one in feed]] == [1, 2, 3]

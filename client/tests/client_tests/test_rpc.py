@@ -16,6 +16,7 @@ from waltz_client import (
 )
 from waltz_client._internal.rpc import client as rpc_client
 from waltz_client._internal.rpc.client import SCAN_SECONDS
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.data import pack_data_request, parse_data_response
@@ -94,6 +95,39 @@ async def test_client_server_13_32_administrative_calls_do_not_share_answers(
     assert client.servers.endpoints() == sorted(s.endpoint for s in cluster.servers)
     with pytest.raises(UsageError, match="at least one"):
         await client.servers.add_preferred(server.endpoint, [])
+
+
+async def test_a_server_may_be_named_by_its_address(cluster: FakeCluster, connect: ConnectClient) -> None:
+    client = await connect()
+    assert await client.servers.health(str(cluster.servers[0].endpoint)) == {0: True, 1: True}
+    for wrong in ("nowhere", "host:0", "", 7, None, ("host", 1)):
+        with pytest.raises(UsageError, match=r"host:port|a port"):
+            await client.servers.health(wrong)  # type: ignore[arg-type]
+
+
+async def test_a_link_to_a_server_of_another_cluster_ends_with_its_last_request(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect()
+    rpc, own = client._entered.rpc, cluster.servers[0].endpoint
+    await client.servers.health(own)
+    nobody = Endpoint("127.0.0.1", 1)
+    async with fake_cluster(1, 1) as other:
+        stranger = other.servers[0]
+        stranger.held_admin = []
+        first = spawn(client.servers.health(stranger.endpoint), "first")
+        second = spawn(client.servers.health(stranger.endpoint), "second")
+        await until(lambda: len(stranger.held_admin or []) == 2)
+        stranger.held_admin.pop()()
+        await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+        rpc.set_endpoints(dict(rpc._endpoints), {own})  # discovery, which does not know it
+        assert set(rpc._servers) == {own, stranger.endpoint}
+        stranger.held_admin.pop()()
+        await asyncio.gather(first, second)
+        assert set(rpc._servers) == {own}
+    with pytest.raises(RequestDeadlineError):
+        await client.servers.health(nobody, deadline_seconds=0.2)
+    assert set(rpc._servers) == {own}
 
 
 async def test_an_old_server_does_not_know_a_request() -> None:

@@ -160,6 +160,14 @@ CLIENT_CALL_BUGS = (
         "A wall clock that is set forward ends transactions that have all the time they were given.",
     ),
     _bug(
+        "link_to_a_stranger_stays",
+        "E1",
+        "rpc/client.py",
+        "            server.requests -= 1\n            self._leave_stranger(endpoint)\n",
+        "            server.requests -= 1\n",
+        "A client that has once asked a server of another cluster tries to connect to it until discovery changes.",
+    ),
+    _bug(
         "close_leaves_connections_behind",
         "E1",
         "connections.py",

@@ -47,6 +47,8 @@ class _Server:
         self.task = task
         self.session: RpcSession | None = None
         self.ready_waiters: list[asyncio.Future[None]] = []
+        self.requests = 0
+        """Administrative ones under way."""
 
 
 class RpcClient:
@@ -75,6 +77,7 @@ class RpcClient:
         self._expander = expander
         self._servers: dict[Endpoint, _Server] = {}
         self._endpoints: dict[int, Endpoint] = {}
+        self._alive: set[Endpoint] = set()
         self._waiting: dict[int, dict[PartitionCall, None]] = {}
         self._active: dict[PartitionCall, None] = {}
         self._called = asyncio.Event()
@@ -85,15 +88,21 @@ class RpcClient:
     def set_endpoints(self, endpoints: dict[int, Endpoint], alive: set[Endpoint]) -> None:
         """Who owns what now. Calls of partitions that moved go to the new owner."""
         moved = [p for p, endpoint in self._endpoints.items() if endpoints.get(p) != endpoint]
-        self._endpoints = dict(endpoints)
-        for endpoint in [e for e in self._servers if e not in alive]:
-            server = self._servers.pop(endpoint)
-            server.task.cancel()
+        self._endpoints, self._alive = dict(endpoints), set(alive)
+        for endpoint in list(self._servers):
+            self._leave_stranger(endpoint)
         for partition_id in moved:
             for call in [c for c in self._active if c.partition_id == partition_id and c.session is not None]:
                 self._take_back(call)
         for partition_id in list(self._waiting):
             self._send_waiting(partition_id)
+
+    def _leave_stranger(self, endpoint: Endpoint) -> None:
+        """End the link to a server that is not of the cluster, once no request waits for it."""
+        server = self._servers.get(endpoint)
+        if server is not None and endpoint not in self._alive and not server.requests:
+            del self._servers[endpoint]
+            server.task.cancel()
 
     def _server(self, endpoint: Endpoint) -> _Server:
         server = self._servers.get(endpoint)
@@ -317,9 +326,10 @@ class RpcClient:
         version does not know the request; RequestDeadlineError at the deadline.
         """
         loop = asyncio.get_running_loop()
+        server = self._server(endpoint)
+        server.requests += 1
         try:
             async with asyncio.timeout(deadline_seconds):
-                server = self._server(endpoint)
                 while server.session is None or not server.session.ready:
                     waiter: asyncio.Future[None] = loop.create_future()
                     server.ready_waiters.append(waiter)
@@ -341,10 +351,13 @@ class RpcClient:
                 finally:
                     session.admin_calls.pop((routing_partition, seq_num), None)
         except TimeoutError:
-            reason = self._servers[endpoint].link.last_error if endpoint in self._servers else None
+            reason = server.link.last_error
             raise RequestDeadlineError(
                 f"server {endpoint} did not answer in time{f': {reason}' if reason else ''}"
             ) from None
+        finally:
+            server.requests -= 1
+            self._leave_stranger(endpoint)
         if message is None:
             raise ServerRequestError(f"the connection to server {endpoint} broke before it answered")
         if not isinstance(message, response_type):
