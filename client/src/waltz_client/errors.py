@@ -267,9 +267,9 @@ class RepeatTooOldError(OutcomeUnknownError):
 
 
 class SequenceInUseError(AppendError):
-    """Another content has this sequence number of the named producer: what was given is not in the log and
-    never will be under it. `transaction_id` has the number; None when an append of this very client has it
-    and is on its way."""
+    """Another content has this sequence number of the named producer: what was given is not in the log, and
+    never will be under a number that `transaction_id` has. None when an append of this very client has it and
+    is on its way: if that one does not commit, the number is free."""
 
     def __init__(self, *, partition_id: int, sequence: int, transaction_id: int | None) -> None:
         who = (

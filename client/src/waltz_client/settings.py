@@ -32,6 +32,8 @@ MAX_SERVERS = 1000
 """Named in the settings; the others are found."""
 LEAST_FRAME_BYTES = 4 * PART_BYTES
 """`client.maxFrameBytes`: what a part of a directory takes, with room for long names."""
+MAX_NUMBER = 2**63 - 1
+"""Of any time, size or count in the settings."""
 OF_ZOOKEEPER = ("zookeeper.connectString", "zookeeper.sessionTimeout", "cluster.root")
 
 
@@ -55,7 +57,7 @@ class ClientSettings(ZooKeeperSettings):
     auto_mount: bool = Field(default=True, alias="client.autoMount")
     """With callbacks: take part in all partitions. Without: in those that are used. False: in those of
     `set_partitions`."""
-    retry_workers: int = Field(default=1, alias="client.numTransactionRetryThreads", ge=0)
+    retry_workers: int = Field(default=1, alias="client.numTransactionRetryThreads", ge=0, le=1000)
     """Retries of transaction contexts that may run at the same time; 0 = failed contexts end with an
     error."""
     long_wait_threshold_ms: int = Field(default=5000, alias="client.longWaitThreshold", gt=0)
@@ -118,6 +120,14 @@ class ClientSettings(ZooKeeperSettings):
     """Payload bytes a feed fetches ahead of its reader."""
     prefetch_transactions: int = Field(default=512, alias="client.prefetchTransactions", gt=0)
     """Transactions whose payload a feed fetches ahead of its reader, from servers older than version 5."""
+
+    @field_validator("*")
+    @classmethod
+    def _of_63_bits(cls, given: object) -> object:
+        """As in 0.13.2; more cannot be counted with as a time."""
+        if isinstance(given, int) and given > MAX_NUMBER:
+            raise ValueError(f"at most {MAX_NUMBER}")
+        return given
 
     @field_validator("servers", mode="before")
     @classmethod

@@ -122,6 +122,12 @@ def test_missing_and_wrong_values() -> None:
         ClientSettings.load({k: v for k, v in MINIMUM.items() if k != "cluster.root"})
     with pytest.raises(ConfigError, match=r"client\.maxConcurrentTransactions = 0"):
         ClientSettings.load({**MINIMUM, "client.maxConcurrentTransactions": 0})
+    with pytest.raises(ConfigError, match=r"client\.numTransactionRetryThreads = 1000000: .*1000"):
+        ClientSettings.load({**MINIMUM, "client.numTransactionRetryThreads": 10**6})
+    for key in ("appendDeadline", "requestDeadline", "prefetchBytes"):
+        with pytest.raises(ConfigError, match=rf"client\.{key} = .*at most 9223372036854775807") as caught:
+            ClientSettings.load({**MINIMUM, f"client.{key}": 10**400})
+        one_line(caught.value)
     with pytest.raises(ConfigError, match=r"client\.longWaitThreshold"):
         ClientSettings.load({**MINIMUM, "client.longWaitThreshold": "soon"})
     with pytest.raises(ConfigError, match=r"cannot read configuration file /no/such\.yaml"):
