@@ -15,6 +15,7 @@ from waltz_client import (
     ServerRequestError,
     UsageError,
     WaltzClient,
+    settings,
 )
 from waltz_client._internal.block_reads import ranges_of, transactions_of
 from waltz_client._internal.partitions import Partitions
@@ -247,8 +248,11 @@ async def test_a_header_test_that_raises_ends_a_range(with_data: bool, odd: int)
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_request_that_does_not_fit_the_wire_ends_alone(cut: bool) -> None:
+async def test_a_request_that_does_not_fit_the_wire_ends_alone(
+    cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether it was there before the connection or not: every other request to that server is answered."""
+    monkeypatch.setattr(settings, "MAX_NUMBER", 2**80)  # the settings refuse it otherwise
     log = filled(100)
     async with log.client(settings={"client.prefetchBytes": 2**70}) as client:
         if not cut:

@@ -135,7 +135,12 @@ class LoopThread:
         with self._lock:
             self._loop = None
             self._cause = self._cause or error
-        log.error("the thread of a blocking client has ended: %r", error, exc_info=error)
+        log.error(
+            "the thread of a blocking client has ended: %r",
+            error,
+            exc_info=error,
+            extra={"reason": repr(error)},
+        )
 
     def _end_calls(self) -> None:
         """Those that were given over too late to be worked off."""
