@@ -19,7 +19,9 @@ M = TypeVar("M")
 class ServerRequests:
     """Requests to one server at a time. Each has its own request id: concurrent calls never share an answer.
 
-    A server is an Endpoint, or the text of one, `host:port`. Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
+    A server is an Endpoint, or the text of one, `host:port`.
+
+    Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
     request).
     """
 

@@ -185,7 +185,7 @@ async def test_what_is_refused_again_and_again_ends_with_the_reason_at_the_deadl
 
 
 async def test_what_joins_an_append_has_its_view() -> None:
-    """Whose lock was touched behind that view is no view ahead of the log, though the caller has seen more."""
+    """A lock that was touched behind that view is no view ahead of the log."""
     log, lock = InProcessLog(), LockId("account", 1)
     async with orders(log) as client:
         await client.writable(0)
