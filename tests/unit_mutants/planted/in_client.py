@@ -357,8 +357,8 @@ CLIENT_BUGS = (
         "stopped_application_goes_on",
         "13.28",
         "applier.py",
-        "                if isinstance(failure, StopApplyingError):\n                    self.stop(failure)\n                    return\n",
-        "                if isinstance(failure, StopApplyingError):\n                    self.stop(failure)\n                    break\n",
+        "                if self.is_stopped():\n                    return\n                if backoff",
+        "                if self.is_stopped():\n                    break\n                if backoff",
         "The transaction whose callback stopped the application counts as applied.",
     ),
     _bug(
