@@ -2,13 +2,15 @@
 
 An offset is the id of the *next* transaction to read, for each partition, with the key of the cluster it
 belongs to. As JSON it is one flat object, `{"0": 12, "1": 7, "cluster": "..."}`, partitions ascending:
-Spark compares offsets as text, so equal places must have equal text.
+Spark compares offsets as text, so equal places must have equal text. The offset where the first batch of a
+query ends has `"began": {"0": 5, "1": 7}` besides: Spark does not keep where that batch began.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -17,7 +19,7 @@ Position = str | Mapping[int, int]
 
 FIRST_TRANSACTION = 0
 _LATEST_ID, _EARLIEST_ID = -1, -2
-_CLUSTER = "cluster"
+_CLUSTER, _BEGAN = "cluster", "began"
 
 
 class PlaceError(ValueError):
@@ -26,14 +28,17 @@ class PlaceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Next transaction per partition, of one cluster."""
+    """Next transaction per partition, of one cluster. `began`: where the batch that ends here began, if it is
+    the first one of its query."""
 
     cluster: str
     next_ids: Mapping[int, int]
+    began: Mapping[int, int] | None = None
 
-    def to_json(self) -> dict[str, int | str]:
+    def to_json(self) -> dict[str, Any]:
         """As Spark keeps it, in a fixed order."""
-        return {**{str(p): self.next_ids[p] for p in sorted(self.next_ids)}, _CLUSTER: self.cluster}
+        began = {} if self.began is None else {_BEGAN: _as_json(self.began)}
+        return {**_as_json(self.next_ids), _CLUSTER: self.cluster, **began}
 
     @classmethod
     def from_json(cls, given: Mapping[str, object]) -> Offsets:
@@ -41,14 +46,24 @@ class Offsets:
         cluster = given.get(_CLUSTER)
         if not isinstance(cluster, str):
             raise PlaceError("offsets without the key of their cluster")
-        next_ids = {}
-        for key, value in given.items():
-            if key == _CLUSTER:
-                continue
-            if not key.isdecimal() or isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise PlaceError(f"{key!r}: {value!r} is not an offset of a partition")
-            next_ids[int(key)] = value
-        return cls(cluster, next_ids)
+        began = given.get(_BEGAN)
+        if began is not None and not isinstance(began, Mapping):
+            raise PlaceError(f"{_BEGAN!r}: {began!r} are not offsets of partitions")
+        places = {key: value for key, value in given.items() if key not in (_CLUSTER, _BEGAN)}
+        return cls(cluster, _from_json(places), None if began is None else _from_json(began))
+
+
+def _as_json(next_ids: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): next_ids[p] for p in sorted(next_ids)}
+
+
+def _from_json(given: Mapping[str, object]) -> dict[int, int]:
+    next_ids = {}
+    for key, value in given.items():
+        if not key.isdecimal() or isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise PlaceError(f"{key!r}: {value!r} is not an offset of a partition")
+        next_ids[int(key)] = value
+    return next_ids
 
 
 def chosen_partitions(wanted: Iterable[int] | None, num_partitions: int) -> tuple[int, ...]:

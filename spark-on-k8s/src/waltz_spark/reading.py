@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from waltz_spark.blocks import cut_block
 from waltz_spark.connection import lease
-from waltz_spark.errors import WaltzSparkError, in_one_line
+from waltz_spark.errors import DataLossError, WaltzSparkError, in_one_line
 from waltz_spark.filters import Selection
 from waltz_spark.planning import Range
 from waltz_spark.schema import arrow_batch, arrow_schema
@@ -46,13 +46,22 @@ def read_range(
     schema = arrow_schema(options.deserializer)
     options = replace(options, client=options.client.of_cluster(partition.cluster_key))
     with in_one_line():
-        for batch in range_batches(options, selection, partition.range):
+        for batch in range_batches(options, selection, partition):
             yield arrow_batch(batch, schema)
 
 
-def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> Iterator[RangeBatch]:
-    """The transactions of a range in batches of the client, read ahead while the caller works."""
+def range_batches(
+    options: ReadOptions, selection: Selection, partition: RangePartition
+) -> Iterator[RangeBatch]:
+    """The transactions of a range in batches of the client, read ahead while the caller works. DataLossError
+    in another cluster than that of the plan, which an address of ZooKeeper can have passed to."""
+    wanted = partition.range
     with lease(options.client) as connection:
+        here = connection.identity.key
+        if here != partition.cluster_key:
+            raise DataLossError(
+                f"the read was planned for the cluster with the key {partition.cluster_key}, and this task follows {here}"
+            )
 
         async def open_range(client: WaltzClient) -> RangeRead:
             read = client.read_range(

@@ -23,8 +23,7 @@ from waltz_spark.errors import DataLossError, OptionError, UnavailableError, Wal
 from waltz_spark.filters import Selection
 from waltz_spark.log_ends import all_ends, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
-from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
-from waltz_spark.planning import cut, ranges_between
+from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
 
 if TYPE_CHECKING:
@@ -57,12 +56,12 @@ class RefusedStreamReader(DataSourceStreamReader):
         self._error = error
 
     @in_one_line()
-    def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Of a new query."""
         raise self._error
 
     @in_one_line()
-    def latestOffset(self, *_: object) -> dict[str, int | str]:  # noqa: N802
+    def latestOffset(self, *_: object) -> dict[str, Any]:  # noqa: N802
         """Of a restarted one."""
         raise self._error
 
@@ -96,6 +95,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._sleep = sleep
         self._connection: Connection | None = None
+        self._initial: Offsets | None = None
         self._latest: dict[int, int] = {}
         self._silent_since: dict[int, float] = {}
         self._target: dict[int, int] | None = None
@@ -108,21 +108,26 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the driver ------------------------------------------------------------------------------------------
 
     @in_one_line()
-    def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
-        """Where a new query begins; a restarted one continues from its checkpoint."""
-        ends = all_ends(self._driver, self._partitions, self._timeout_seconds)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins; a restarted one continues from its checkpoint, but for one whose first
+        batch was not committed: that asks again, see `partitions`.
+
+        Spark 4.0 and 4.1 ask for the end of the first batch before: it does not end before it begins.
+        """
+        ends = dict(self._latest) or all_ends(self._driver, self._partitions, self._timeout_seconds)
         with option_named("startingTransactions"):
             places = resolve(self._options.starting, ends)
         for partition, place, end in beyond(places, ends):
             self._lost(
                 f"option startingTransactions: partition {partition} ends before {end}, {place} was asked for"
             )
-        return self._offsets(clipped(places, ends)).to_json()
+        self._initial = self._offsets(clipped(places, ends))
+        return self._initial.to_json()
 
     @in_one_line()
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, object] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, int | str]:
+    ) -> dict[str, Any]:
         """How far the next trigger goes: to the end of the log, or as far as the limits allow.
 
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
@@ -149,7 +154,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         kept = {
             p: place for p, place in starts.items() if p not in admitted
         }  # no longer chosen: not forgotten
-        return self._offsets({**admitted, **kept}).to_json()
+        next_ids = {**admitted, **kept}
+        if begin == self._initial:
+            began: Mapping[int, int] | None = starts
+        else:  # where nothing has moved, equal text: else it would be a batch
+            began = begin.began if next_ids == starts else None
+        return Offsets(self._driver.identity.key, next_ids, began).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of the options, as Spark shows it."""
@@ -168,7 +178,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_transactions_per_trigger)
         return ReadAllAvailable()
 
-    def reportLatestOffset(self) -> dict[str, int | str] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the log as last seen, for the progress of the query and its lag."""
         return self._offsets(self._latest).to_json() if self._latest else None
 
@@ -179,18 +189,28 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line()
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
-        """The tasks of a trigger; the same for the same offsets, apart from how they are cut."""
+        """The tasks of a trigger; the same for the same offsets, apart from how they are cut.
+
+        A batch that was not committed is planned again after a restart: it may be one of another cluster, or
+        of a log that was restored since. The first one begins where it began, whatever
+        `startingTransactions` is now.
+        """
         options = self._options
         first, last = self._parsed(start), self._parsed(end)
-        if not spark_is_at_least(LIMITS_SINCE):  # that Spark did not give the start to latestOffset
-            self._check_continuity(first, last)
-        starts = first.next_ids if first.cluster == last.cluster else {}
+        key = self._driver.identity.key
+        if last.cluster != key:
+            self._lost_cluster(last.cluster, key)
+            return []  # what follows begins anew, with what is here
+        if last.began is not None and first == self._initial:
+            first = Offsets(last.cluster, last.began)
+        self._check_continuity(first, last)
+        starts = first.next_ids if first.cluster == key else {}
         ranges = cut(
-            ranges_between(starts, last.next_ids),
+            self._existing(ranges_between(starts, last.next_ids)),
             options.min_partitions,
             options.max_transactions_per_partition,
         )
-        return [RangePartition(one, last.cluster) for one in ranges]
+        return [RangePartition(one, key) for one in ranges]
 
     def commit(self, end: Mapping[str, object]) -> None:
         """The checkpoint has it. The log keeps everything, so there is nothing to release."""
@@ -272,11 +292,28 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for partition in sorted(first.next_ids.keys() - last.next_ids.keys()):
             self._lost_partition(partition)
         for partition, place, end in beyond(first.next_ids, last.next_ids):
-            self._lost_end(partition, place, end)
+            if first == self._initial:
+                self._lost(
+                    f"the first batch of the query was not committed: it ends before transaction {end} of partition {partition}, and would "
+                    f"begin at {place} now; set startingTransactions to where it began until it is committed"
+                )
+            else:
+                self._lost_end(partition, place, end)
+
+    def _existing(self, ranges: Sequence[Range]) -> list[Range]:
+        """What there is of them. Only a batch that is repeated can end behind what this reader has seen."""
+        starts = {one.partition: one.first for one in ranges}
+        stops = {one.partition: one.last + 1 for one in ranges}
+        seen = {p: max(self._latest.get(p, 0), (self._target or {}).get(p, 0)) for p in stops}
+        if beyond(stops, seen):
+            ends = self._known_ends()
+            for partition, place, end in self._behind(stops, ends):
+                self._lost_end(partition, place, end)
+            stops = clipped(stops, ends)
+        return ranges_between(starts, stops)
 
     def _checked_start(self, start: Mapping[str, object], ends: dict[int, int]) -> Offsets:
-        """Where the query is, if the log has that place. Ends that lie before it are asked for again for a
-        while."""
+        """Where the query is, if the log has that place."""
         begin = self._parsed(start)
         key = self._driver.identity.key
         if begin.cluster != key:
@@ -284,13 +321,18 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Offsets(key, {})
         for partition in sorted(set(begin.next_ids) - set(self._partitions)):
             self._lost_partition(partition)
-        deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
-        while (behind := beyond(begin.next_ids, ends)) and self._clock() < deadline:
-            self._sleep(_BEHIND_PAUSE_SECONDS)
-            ends.update(self._known_ends())
-        for partition, place, end in behind:
+        for partition, place, end in self._behind(begin.next_ids, ends):
             self._lost_end(partition, place, end)
         return begin
+
+    def _behind(self, places: Mapping[int, int], ends: dict[int, int]) -> list[tuple[int, int, int]]:
+        """(partition, place, end) of every place behind the end of its log. Ends that lie before it are asked
+        for again for a while, and `ends` has what was answered last."""
+        deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
+        while (behind := beyond(places, ends)) and self._clock() < deadline:
+            self._sleep(_BEHIND_PAUSE_SECONDS)
+            ends.update(self._known_ends())
+        return behind
 
     def _lost_cluster(self, read: str, here: str) -> None:
         self._lost(f"the checkpoint belongs to another cluster (key {read}, this one has {here})")

@@ -63,6 +63,11 @@ def reader(
     return WaltzStreamReader(ReadOptions.load(CLUSTER | options, STREAM), clock, clock.sleep)
 
 
+def places(offset: dict[str, Any]) -> dict[str, Any]:
+    """An offset without what only that of the first batch has."""
+    return {key: value for key, value in offset.items() if key != "began"}
+
+
 def planned(
     reader: WaltzStreamReader, start: dict[str, Any], end: dict[str, Any]
 ) -> list[tuple[int, int, int]]:

@@ -28,6 +28,9 @@ def test_equal_offsets_have_equal_text_and_come_back(
 ) -> None:
     shuffled = list(next_ids.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
+    for began in (None, next_ids):
+        first = Offsets(key, {0: 1}, began)
+        assert Offsets.from_json(json.loads(json.dumps(first.to_json()))) == first
     one, other = Offsets(key, next_ids), Offsets(key, dict(shuffled))
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
     assert Offsets.from_json(json.loads(json.dumps(one.to_json()))) == one
@@ -44,6 +47,8 @@ def test_equal_offsets_have_equal_text_and_come_back(
         '{"0": -1, "cluster": "k"}',
         '{"x": 1, "cluster": "k"}',
         '{"-1": 1, "cluster": "k"}',
+        '{"0": 1, "cluster": "k", "began": 0}',
+        '{"0": 1, "cluster": "k", "began": {"0": -1}}',
     ],
 )
 def test_what_is_no_offset_is_refused(text: str) -> None:

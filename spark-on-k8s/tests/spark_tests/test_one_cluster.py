@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
+from contextlib import nullcontext
 from uuid import UUID
 
+import pytest
+
+from spark_tests.fake_log import CLUSTER, FakeLog
 from waltz_client import WaltzClient
 from waltz_protocol.directory import Directory
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 from waltz_spark.connection import pinned
+from waltz_spark.errors import DataLossError
+from waltz_spark.filters import Selection
 from waltz_spark.options import BATCH, ReadOptions
 from waltz_spark.planning import Range
-from waltz_spark.reading import RangePartition
+from waltz_spark.reading import RangePartition, read_range
 from waltz_testkit.loopback_server import LoopbackServer
 
 
@@ -44,3 +50,13 @@ async def test_a_task_reads_the_cluster_of_its_partition() -> None:
     assert keys.of_cluster(task.cluster_key).settings().cluster_key == UUID(int=3)
     given = keys.of_cluster(str(UUID(int=4)))
     assert given.of_cluster(task.cluster_key) == given
+
+
+def test_a_task_reads_no_other_cluster_at_the_same_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address of ZooKeeper names no cluster."""
+    monkeypatch.setattr("waltz_spark.reading.lease", lambda keys: nullcontext(FakeLog(5, key="k2")))
+    task = RangePartition(Range(0, 0, 1), "k1")
+    with pytest.raises(
+        DataLossError, match="planned for the cluster with the key k1, and this task follows k2"
+    ):
+        list(read_range(ReadOptions.load(CLUSTER, BATCH), Selection(), task))

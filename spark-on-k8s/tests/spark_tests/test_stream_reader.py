@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from spark_tests.fake_log import Clock, FakeLog, planned, reader
+from spark_tests.fake_log import Clock, FakeLog, places, planned, reader
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="a limit of a trigger needs Spark 4.2")
@@ -34,9 +34,14 @@ def test_without_news_the_offset_is_the_same_text(monkeypatch: pytest.MonkeyPatc
     log = FakeLog(5, 7)
     stream = reader(log, monkeypatch)
     start = stream.initialOffset()
-    assert json.dumps(stream.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
     assert json.dumps(stream.latestOffset()) == json.dumps(start)  # Spark 4.0 and 4.1
-    assert planned(stream, start, start) == []
+    first = stream.latestOffset(start, ReadAllAvailable())
+    assert first == start | {"began": {"0": 5, "1": 7}}
+    assert planned(stream, start, first) == []
+    assert json.dumps(stream.latestOffset(first, ReadAllAvailable())) == json.dumps(first)
+    assert planned(stream, first, first) == []
+    log.ends = [6, 7]
+    assert stream.latestOffset(first, ReadAllAvailable()) == {"0": 6, "1": 7, "cluster": "k1"}
 
 
 def test_limits_are_kept_and_ignored_when_spark_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +51,9 @@ def test_limits_are_kept_and_ignored_when_spark_says_so(monkeypatch: pytest.Monk
     limit = stream.getDefaultReadLimit()
     assert limit == ReadMaxRows(10)
     end = stream.latestOffset(start, limit)
-    assert end == {"0": 9, "1": 1, "cluster": "k1"}
+    assert places(end) == {"0": 9, "1": 1, "cluster": "k1"}
     assert planned(stream, start, end) == [(0, 0, 8), (1, 0, 0)]
-    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 90, "1": 10, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 90, "1": 10, "cluster": "k1"}
     assert stream.reportLatestOffset() == {"0": 90, "1": 10, "cluster": "k1"}
 
 
@@ -57,9 +62,9 @@ def test_a_limit_in_bytes_follows_the_size_of_what_waits(monkeypatch: pytest.Mon
     stream = reader(log, monkeypatch, startingTransactions="earliest", maxBytesPerTrigger="2000")
     start = stream.initialOffset()
     assert stream.getDefaultReadLimit() == ReadMaxBytes(2000)
-    assert stream.latestOffset(start, ReadMaxBytes(2000)) == {"0": 10, "1": 10, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadMaxBytes(2000))) == {"0": 10, "1": 10, "cluster": "k1"}
     log.payload_bytes = 1_000_000
-    assert stream.latestOffset(start, ReadMaxBytes(2000)) == {"0": 1, "1": 0, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadMaxBytes(2000))) == {"0": 1, "1": 0, "cluster": "k1"}
     both = reader(
         log,
         monkeypatch,
@@ -78,7 +83,7 @@ def test_few_transactions_wait_for_more_but_not_for_ever(monkeypatch: pytest.Mon
     assert limit == ReadMinRows(10)
     log.ends = [3, 0]
     offset = stream.latestOffset(offset, limit)  # nothing was read before: it does not wait
-    assert offset == {"0": 3, "1": 0, "cluster": "k1"}
+    assert places(offset) == {"0": 3, "1": 0, "cluster": "k1"}
     log.ends = [5, 6]
     assert stream.latestOffset(offset, limit) == offset
     clock.now += 4.9
@@ -123,7 +128,7 @@ def test_available_now_reads_a_partition_that_does_not_answer_up_to_its_target(
     log.silent = {1}
     log.ends = [20, 20]
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
-    assert end == {"0": 10, "1": 7, "cluster": "k1"}
+    assert places(end) == {"0": 10, "1": 7, "cluster": "k1"}
     assert planned(stream, start, end) == [(0, 0, 9), (1, 0, 6)]
     assert stream.latestOffset(end, stream.getDefaultReadLimit()) == end
     late = {"0": 10, "1": 9, "cluster": "k1"}  # a restart of a query that had read further
@@ -141,7 +146,7 @@ def test_available_now_keeps_its_limits_where_a_partition_does_not_answer(
     start = stream.initialOffset()
     stream.prepareForTriggerAvailableNow()
     log.silent = {1}
-    assert stream.latestOffset(start, ReadMaxRows(4)) == {"0": 2, "1": 2, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadMaxRows(4))) == {"0": 2, "1": 2, "cluster": "k1"}
 
 
 def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
@@ -152,11 +157,11 @@ def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
     start = stream.initialOffset()
     log.ends = [9, 9]
     log.silent = {1}
-    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 5, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 5, "cluster": "k1"}
     clock.now += 59
-    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 5, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 5, "cluster": "k1"}
     log.silent = set()
-    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 9, "cluster": "k1"}
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 9, "cluster": "k1"}
     log.silent = {1}
     stream.latestOffset(start, ReadAllAvailable())
     clock.now += 60
@@ -170,7 +175,7 @@ def test_an_end_that_goes_back_for_a_moment_is_not_believed(monkeypatch: pytest.
     start = stream.initialOffset()
     log.ends = [10]
     log.on_mark = lambda: log.ends.__setitem__(0, min(log.ends[0] + 10, 50))
-    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == start
     assert stream.reportLatestOffset() == start
 
 
@@ -219,3 +224,84 @@ def test_tasks_get_a_copy_without_a_connection(monkeypatch: pytest.MonkeyPatch) 
     copied = pickle.loads(pickle.dumps(stream))
     assert vars(copied) == {"_options": vars(stream)["_options"]}
     stream.commit({"0": 5, "cluster": "k1"})
+
+
+# -- a batch that was not committed is planned again ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", [{}, {"startingTransactions": '{"0": 12, "1": 0}'}])
+def test_the_first_batch_is_repeated_from_where_it_began(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
+) -> None:
+    """Spark asks a restarted query once more where it begins, and may be given another place."""
+    log = FakeLog(10, 4)
+    stream = reader(log, monkeypatch, startingTransactions="earliest")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    log.ends = [20, 9]
+    again = reader(log, monkeypatch, None, **changed)
+    assert planned(again, again.initialOffset(), json.loads(json.dumps(end))) == [(0, 0, 9), (1, 0, 3)]
+    assert planned(again, end, end) == []
+    following = again.latestOffset(end, ReadAllAvailable())
+    assert following == {"0": 20, "1": 9, "cluster": "k1"}
+    assert planned(again, end, following) == [(0, 10, 19), (1, 4, 8)]
+
+
+def test_a_first_batch_of_an_earlier_release_is_not_skipped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its offset does not say where it began."""
+    log = FakeLog(20, 9)
+    end = {"0": 10, "1": 4, "cluster": "k1"}
+    line = "the first batch of the query was not committed: it ends before transaction 10 of partition 0, and would begin at 20 now"
+    stream = reader(log, monkeypatch)
+    with pytest.raises(DataLossError, match=line):
+        stream.partitions(stream.initialOffset(), end)
+    lenient = reader(log, monkeypatch, failOnDataLoss="false")
+    assert planned(lenient, lenient.initialOffset(), end) == []
+    named = reader(log, monkeypatch, startingTransactions='{"0": 3, "1": 0}')
+    assert planned(named, named.initialOffset(), end) == [(0, 3, 9), (1, 0, 3)]
+
+
+def test_a_repeated_batch_of_another_cluster_is_not_read_from_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog(20)
+    starts: list[dict[str, object]] = [{"0": 0, "cluster": "k1"}, {"0": 3, "cluster": "other"}]
+    end = {"0": 5, "cluster": "other"}
+    for start in starts:
+        with pytest.raises(DataLossError, match=r"belongs to another cluster \(key other, this one has k1\)"):
+            reader(log, monkeypatch).partitions(start, end)
+    follower = reader(log, monkeypatch, failOnDataLoss="false")
+    assert planned(follower, starts[1], end) == []
+    assert planned(follower, end, follower.latestOffset(end, ReadAllAvailable())) == [(0, 0, 19)]
+
+
+def test_a_repeated_batch_of_a_log_that_was_restored_is_an_error_or_is_clipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog(5, 30)
+    start, end = {"0": 2, "1": 6, "cluster": "k1"}, {"0": 95, "1": 30, "cluster": "k1"}
+    with pytest.raises(
+        DataLossError, match="partition 0 was read up to transaction 94, and its log ends before 5"
+    ):
+        reader(log, monkeypatch).partitions(start, end)
+    follower = reader(log, monkeypatch, failOnDataLoss="false")
+    assert planned(follower, start, end) == [(0, 2, 4), (1, 6, 29)]
+    following = follower.latestOffset(end, ReadAllAvailable())
+    assert following == {"0": 5, "1": 30, "cluster": "k1"}
+    assert planned(follower, end, following) == []
+
+
+def test_a_repeated_batch_waits_for_an_owner_that_knows_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(5)
+    log.on_mark = lambda: log.ends.__setitem__(0, min(log.ends[0] + 10, 50))
+    start, end = {"0": 2, "cluster": "k1"}, {"0": 50, "cluster": "k1"}
+    assert planned(reader(log, monkeypatch), start, end) == [(0, 2, 49)]
+
+
+def test_a_batch_that_was_just_planned_costs_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(10)
+    stream = reader(log, monkeypatch, startingTransactions="earliest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    log.silent = {0}
+    log.on_mark = lambda: pytest.fail("the end of the log was asked for")
+    assert planned(stream, start, end) == [(0, 0, 9)]

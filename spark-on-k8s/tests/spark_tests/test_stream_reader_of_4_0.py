@@ -57,3 +57,14 @@ def test_the_checkpoint_is_compared_with_the_log_when_a_trigger_is_planned(
             stream.partitions(start, stream.latestOffset())
     lenient = reader(log, monkeypatch, failOnDataLoss="false")
     assert planned(lenient, cases[1][0], lenient.latestOffset()) == []
+
+
+def test_the_first_batch_does_not_end_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That Spark asks for its end first."""
+    log = FakeLog(5, 7)
+    stream = reader(log, monkeypatch)
+    end = stream.latestOffset()
+    log.ends = [6, 9]
+    start = stream.initialOffset()
+    assert planned(stream, start, end) == []
+    assert planned(stream, end, stream.latestOffset()) == [(0, 5, 5), (1, 7, 8)]

@@ -26,6 +26,47 @@ SPARK_BUGS = (
         "            ends.setdefault(partition, promised)\n",
         "A partition that was read beyond the target and is silent is read again from the target on.",
     ),
+    # ---- a batch that is planned again
+    _source(
+        "repeated_batch_is_read_from_another_cluster",
+        "once",
+        "stream.py",
+        "        if last.cluster != key:\n",
+        "        if False:\n",
+        "Rows of another cluster are handed out for a batch that was not committed.",
+    ),
+    _source(
+        "task_reads_whatever_cluster_is_at_the_address",
+        "once",
+        "reading.py",
+        "        if here != partition.cluster_key:\n",
+        "        if False:\n",
+        "A task reads the rows of another cluster, which the address of ZooKeeper has passed to.",
+    ),
+    _source(
+        "first_batch_begins_where_the_options_say",
+        "once",
+        "stream.py",
+        "        if last.began is not None and first == self._initial:\n",
+        "        if False:\n",
+        "A first batch that was not committed is skipped when startingTransactions has changed, or is latest.",
+    ),
+    _source(
+        "every_batch_that_ends_with_the_first_begins_with_it",
+        "once",
+        "stream.py",
+        "        if last.began is not None and first == self._initial:\n",
+        "        if last.began is not None:\n",
+        "A batch without new data has the rows of the first one again.",
+    ),
+    _source(
+        "repeated_batch_is_not_compared_with_the_log",
+        "ends",
+        "stream.py",
+        "        if beyond(stops, seen):\n",
+        "        if False:\n",
+        "With failOnDataLoss = false a query on a restored log fails again and again.",
+    ),
     # ---- rows that the log cannot distinguish
     _sink(
         "row_with_locks_after_an_equal_one",
