@@ -100,6 +100,23 @@ SPARK_BUGS = (
         "        self._has_views = False\n",
         "Rows with locks are not compared.",
     ),
+    # ---- views that the log does not have
+    _sink(
+        "view_of_no_transaction_is_cut_to_the_claim",
+        "once",
+        "attempt.py",
+        "        if row.as_of is not None and row.as_of >= claim:\n",
+        "        if False:\n",
+        "A row whose as_of is beyond the log is committed over locks that others have taken.",
+    ),
+    _sink(
+        "view_of_a_later_row_is_compared_with_an_old_claim",
+        "once",
+        "attempt.py",
+        "        return replace(state, view=None)\n    return state\n",
+        "        return state\n    return state\n",
+        "The same for the later rows of a task.",
+    ),
     # ---- waits
     _sink(
         "log_that_ends_too_early_is_asked_forever",

@@ -14,7 +14,8 @@ locks that are checked in the order of the log, and the client id in every trans
 * A row with user locks is checked as of its own view (`as_of`), which is older than any claim; the lock on
   the task would always fail it. It takes a *write* lock of its own instead, the same in all attempts. An
   attempt sends it as of a view below which it has found no such row; so when one of several copies commits,
-  all the others fail by that lock, and who gets the failure finds the row in the log.
+  all the others fail by that lock, and who gets the failure finds the row in the log. A view that is newer
+  than the claim needs a newer claim; one that is no older than that was never a view of this log.
 * A copy in the log shows its content, not its locks. So a row with user locks has no row of equal content
   next to it: `admit` refuses the task otherwise. Equal rows without user locks represent each other.
 * Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
@@ -118,7 +119,10 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Not known to be in the log: failed, or sent and not answered in time."""
+    """Not known to be in the log: failed, or sent and not answered in time. `log_ends_at`: where the log of
+    the server that refused it ends, before the view."""
+
+    log_ends_at: int | None = None
 
 
 Outcome = Committed | Conflict | Undecided
@@ -192,11 +196,16 @@ def admit(state: Attempt, partition: int, rows: Sequence[OutgoingRow]) -> Attemp
 
 
 def offer(state: Attempt, rows: Sequence[OutgoingRow]) -> Attempt:
-    """More rows of the task, which were admitted; those that are in the log already are left out."""
+    """More rows of the task, which were admitted; those that are in the log already are left out. A view that
+    is newer than the claim takes a new claim, which shows whether the log has it."""
     if len(rows) > state.admitted:
         raise RuntimeError(f"{len(rows)} rows were offered, and {state.admitted} admitted")
     admitted = state.admitted - len(rows)
-    return _match(replace(state, pending=(*state.pending, *rows), admitted=admitted))
+    state = _match(replace(state, pending=(*state.pending, *rows), admitted=admitted))
+    view = state.view
+    if view is not None and any(row.as_of is not None and row.as_of > view for row in state.pending):
+        return replace(state, view=None)
+    return state
 
 
 def next_action(state: Attempt) -> Action | None:
@@ -212,12 +221,18 @@ def next_action(state: Attempt) -> Action | None:
 
 def after_claim(state: Attempt, outcome: Outcome) -> Attempt:
     """The claim was decided, or not: then it is claimed again, and if the first one got in it is found on the
-    way."""
+    way. BadRowError for a row whose view is no older than a claim that was made after it came."""
     if isinstance(outcome, Conflict):
         return replace(state, unread=max(outcome.mark, state.known))
     if isinstance(outcome, Undecided):
         return state
     claim = outcome.transaction_id
+    for row in state.pending:
+        if row.as_of is not None and row.as_of >= claim:
+            raise BadRowError(
+                f"a row of task {state.me.key.task} of batch {state.me.key.batch} has as_of {row.as_of}, and its partition of the log "
+                f"ends before transaction {claim}: it is no transaction of that partition that a decision can have taken into account"
+            )
     if state.owners:
         return replace(state, view=claim, claimed=True, unread=claim)
     # Nobody touched the task's lock since what is known: there is no earlier attempt, and nothing to read.

@@ -3,12 +3,20 @@ repeated task repeats them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from waltz_client import Append
-from waltz_spark.sink.attempt import Committed, Conflict, OnConflict, OutgoingRow
-from waltz_spark.sink.errors import RowConflictError, WriteFailedError
-from waltz_spark.sink.task_writer import ROWS_AT_ONCE, LogPort, TaskResult, WriteSettings
+from waltz_spark.sink.attempt import Committed, Conflict, OnConflict, OutgoingRow, Undecided
+from waltz_spark.sink.errors import BadRowError, RowConflictError, WriteFailedError
+from waltz_spark.sink.task_writer import (
+    BEHIND_PAUSE_SECONDS,
+    BEHIND_SECONDS,
+    ROWS_AT_ONCE,
+    LogPort,
+    TaskResult,
+    WriteSettings,
+)
 
 
 class PlainWriter:
@@ -28,6 +36,8 @@ class PlainWriter:
                 await self._write(partition, its_rows[first : first + ROWS_AT_ONCE])
 
     async def _write(self, partition: int, rows: Sequence[OutgoingRow]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(BEHIND_SECONDS, self._settings.timeout_seconds)
         while rows:
             outcomes = await self._port.send([_append(partition, row) for row in rows])
             conflicts = sum(isinstance(one, Conflict) for one in outcomes)
@@ -44,9 +54,21 @@ class PlainWriter:
                 if not isinstance(one, (Committed, Conflict))
             ]
             if left and len(left) == len(rows):
-                raise WriteFailedError(
-                    f"partition {partition} took none of {len(rows)} rows within {self._settings.timeout_seconds:g} s"
-                )
+                ends = [
+                    one.log_ends_at
+                    for one in outcomes
+                    if isinstance(one, Undecided) and one.log_ends_at is not None
+                ]
+                if not ends:
+                    raise WriteFailedError(
+                        f"partition {partition} took none of {len(rows)} rows within {self._settings.timeout_seconds:g} s"
+                    )
+                if loop.time() >= deadline:  # until then an old owner may have answered
+                    raise BadRowError(
+                        f"partition {partition} ends at transaction {max(ends)}, and the as_of of {len(ends)} rows is beyond that: it is no "
+                        "transaction of that partition that a decision can have taken into account"
+                    )
+                await asyncio.sleep(BEHIND_PAUSE_SECONDS)
             rows = left
 
     def finish(self) -> TaskResult:

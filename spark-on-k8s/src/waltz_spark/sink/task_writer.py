@@ -189,7 +189,7 @@ def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
         isinstance(cause, WaltzClientError) and cause.user_error
     ):
         raise BadRowError(str(result)) from None
-    return Undecided()
+    return Undecided(result.high_water_mark if isinstance(result, ViewAheadError) else None)
 
 
 class TaskWriter:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 import waltz_client
+from waltz_client import LockId
 from waltz_client.testing import InProcessLog
 from waltz_spark.errors import DataLossError
-from waltz_spark.sink import task_writer
+from waltz_spark.sink import plain_writer, task_writer
 from waltz_spark.sink.attempt import OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
-from waltz_spark.sink.errors import WriteFailedError
+from waltz_spark.sink.errors import BadRowError, WriteFailedError
+from waltz_spark.sink.plain_writer import PlainWriter
 from waltz_spark.sink.read_back import Sighting
 from waltz_spark.sink.task_claims import CLAIM_HEADER, Claim, TaskKey
 from waltz_spark.sink.task_writer import ClientPort, TaskWriter, WriteSettings
@@ -116,3 +118,61 @@ async def test_claims_without_an_answer_follow_each_other_with_a_pause() -> None
         with pytest.raises(WriteFailedError, match="took none of 1 rows"):
             await writer(Port(client, SETTINGS), client.client_id, -1).write({0: [ROW]})
     assert 2 <= len(asked) <= 10
+
+
+# -- rows whose view the log does not have -------------------------------------------------------------------
+
+LOCK = LockId("account", 7)
+
+
+def ahead(as_of: int) -> OutgoingRow:
+    return OutgoingRow(b"ahead", write_locks=(LOCK,), as_of=as_of)
+
+
+@pytest.mark.parametrize("as_of", [2, 3, 1_000_000])
+async def test_a_view_that_the_log_does_not_have_bypasses_no_lock(as_of: int) -> None:
+    """The lock was touched by the last transaction, which nobody has read who names a later one. Later rows
+    of a task have the claim of the first ones."""
+    log = InProcessLog()
+    for _ in range(2):
+        log.partition(0).commit(b"before", write_locks=(LOCK,))
+    async with log.client() as client:
+        task = writer(ClientPort(client, SETTINGS), client.client_id, 1)
+        with pytest.raises(
+            BadRowError, match=f"has as_of {as_of}, and its partition of the log ends"
+        ) as error:
+            await task.write({0: [ahead(as_of)]})
+        later = writer(ClientPort(client, SETTINGS), client.client_id, 1)
+        await later.write({0: [ROW]})
+        with pytest.raises(BadRowError, match=f"has as_of {as_of + 9}"):
+            await later.write({0: [ahead(as_of + 9)]})
+    assert "\n" not in str(error.value)
+    assert b"ahead" not in [one.data for one in log.partition(0).transactions]
+
+
+async def test_a_view_that_is_newer_than_the_claim_is_checked_as_of_itself() -> None:
+    log = InProcessLog()
+    async with log.client() as client:
+        task = writer(ClientPort(client, SETTINGS), client.client_id, -1)
+        await task.write({0: [ROW]})
+        view = log.partition(0).commit(b"of another writer", write_locks=(LOCK,))
+        row = OutgoingRow(b"decided on it", write_locks=(LOCK,), as_of=view)
+        await task.write({0: [row]})
+    assert task.finish().written == 2
+
+
+async def test_without_claims_a_view_that_the_log_does_not_have_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plain_writer, "BEHIND_PAUSE_SECONDS", 0.01)
+    log = InProcessLog()
+    log.partition(0).commit(b"before")
+    async with log.client() as client:
+        plain = PlainWriter(ClientPort(client, SETTINGS), SETTINGS)
+        with pytest.raises(
+            BadRowError, match="partition 0 ends at transaction 1, and the as_of of 1 rows"
+        ) as error:
+            async with asyncio.timeout(AT_MOST_SECONDS):
+                await plain.write({0: [ROW, ahead(1_000_000)]})
+    assert "\n" not in str(error.value)
+    assert [one.data for one in log.partition(0).transactions] == [b"before", b"row"]
