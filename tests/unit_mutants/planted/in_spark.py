@@ -128,6 +128,14 @@ SPARK_BUGS = (
     ),
     # ---- where a batch started
     _sink(
+        "notes_are_kept_where_the_checkpoint_is_not",
+        "once",
+        "writers.py",
+        "            if options.in_checkpoint and not folder.has_sibling(CHECKPOINT_FILE):\n",
+        "            if False:\n",
+        "A driver that starts on another machine finds no notes, and writes a batch again.",
+    ),
+    _sink(
         "notes_of_another_cluster_are_believed",
         "once",
         "batch_starts.py",

@@ -72,7 +72,10 @@ class StartsFolder:
     def __init__(self, location: str, owner: Owner | None) -> None:
         self._location = location
         self._owner = owner
-        with self._told():
+        advice = "set the option stateLocation to a folder that outlives the driver, a path or a URI (file, s3, gs, hdfs, abfs)"
+        if location.startswith(("s3a://", "s3n://")):
+            advice += f", here s3{location[3:]}"
+        with self._told(advice):
             self._folder = Folder(location)
 
     def read(self) -> Starts | None:
@@ -88,6 +91,11 @@ class StartsFolder:
             return None
         batches = {int(number): marks for number, marks in found.items() if number.isdecimal()}
         return Starts(first, batches, self._owner)
+
+    def has_sibling(self, name: str) -> bool:
+        """Whether there is a file of that name next to the folder."""
+        with self._told():
+            return name in Folder(self._location.rpartition("/")[0] or "/").names()
 
     def note_first(self, marks: Marks) -> Starts:
         """Where the query starts, unless that is noted; what is noted then."""
@@ -132,10 +140,8 @@ class StartsFolder:
             )
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _told(self, advice: str = "give a folder that the driver can write") -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, KeyError, NotImplementedError) as error:
-            raise StateError(
-                f"stateLocation {self._location} cannot be used ({error}): give a folder that the driver can write"
-            ) from None
+            raise StateError(f"stateLocation {self._location} cannot be used ({error}): {advice}") from None

@@ -47,13 +47,14 @@ WRITE_TABLE = (
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """The options of a write, checked. `state_location`: None = nothing is kept beyond this run of the
-    driver."""
+    driver. `in_checkpoint`: it is in the checkpoint of the query, as no other location was given."""
 
     client: ClientKeys
     delivery: str
     on_conflict: OnConflict
     claim_header: int
     state_location: str | None
+    in_checkpoint: bool
     write_id: str | None
     timeout_seconds: float
 
@@ -64,7 +65,8 @@ class WriteOptions:
         values, client = parse({**given, **window}, WRITE_TABLE, use)
         location = values["stateLocation"]
         exactly = values["delivery"] == EXACTLY_ONCE
-        if use == STREAM_WRITE and location is None:
+        in_checkpoint = use == STREAM_WRITE and location is None
+        if in_checkpoint:
             checkpoint = {key.lower(): value for key, value in given.items()}.get("checkpointlocation")
             location = None if checkpoint is None else f"{checkpoint.rstrip('/')}/waltz-sink"
         if use == STREAM_WRITE and exactly and location is None:
@@ -84,6 +86,7 @@ class WriteOptions:
             on_conflict=OnConflict(values["onConflict"]),
             claim_header=values["claimHeader"],
             state_location=location if exactly else None,
+            in_checkpoint=in_checkpoint,
             write_id=values.get("writeId"),
             timeout_seconds=values["writeTimeoutMs"] / 1000,
         )

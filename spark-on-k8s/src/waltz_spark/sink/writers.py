@@ -41,6 +41,8 @@ else:
 
 log = logging.getLogger(__name__)
 
+CHECKPOINT_FILE = "metadata"
+"""What Spark has written into a checkpoint before it asks for a writer."""
 QUERY_PROPERTY, BATCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 SPECULATION = "spark.speculation"
 
@@ -113,6 +115,12 @@ def _noted(location: str, options: WriteOptions) -> Starts:
         folder = StartsFolder(location, Owner(connection.identity.key, options.claim_header))
         starts = folder.read()
         if starts is None:
+            if options.in_checkpoint and not folder.has_sibling(CHECKPOINT_FILE):
+                raise OptionError(
+                    f"{location.rpartition('/')[0]} is no checkpoint where the driver looks for it, so Spark has it in another file system than "
+                    "the sink would have its notes: give checkpointLocation with its scheme (file, s3, gs, hdfs, abfs), or stateLocation, a "
+                    "folder that outlives the driver"
+                )
             starts = folder.note_first(_marks_now(connection, options.timeout_seconds))
     return starts
 

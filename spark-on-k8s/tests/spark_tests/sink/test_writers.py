@@ -120,6 +120,12 @@ def test_rows_without_claims_are_not_written_by_speculative_copies(
 # -- what the notes belong to --------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def checkpoint(tmp_path: Path) -> None:
+    """Spark has begun one."""
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+
+
 def connect(monkeypatch: pytest.MonkeyPatch, log: FakeLog) -> None:
     monkeypatch.setattr("waltz_spark.connection.lease", lambda keys: nullcontext(log))
 
@@ -191,3 +197,33 @@ def test_a_batch_whose_notes_are_lost_is_looked_for_in_the_whole_log(
     starts = StartsFolder(str(tmp_path / "waltz-sink"), OWNER).read()
     assert starts is not None
     assert starts.of(6) == {0: 40}  # nothing is known of partition 1: the batch may have got no rows there
+
+
+def test_notes_are_not_kept_where_the_checkpoint_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A location without a scheme is in the default file system of Spark, which need not be the local one: a
+    driver on another machine would not find the notes, and write a batch again."""
+    connect(monkeypatch, FakeLog(50))
+    here, state = tmp_path / "elsewhere", tmp_path / "state"
+    line = f"{here} is no checkpoint where the driver looks for it, .* stateLocation"
+    with pytest.raises(OptionError, match=line) as error:
+        stream_writer({**CLIENT, "checkpointLocation": f"{here}/"}, DATA, False)
+    assert "\n" not in str(error.value)
+    assert not here.exists()
+    given = {**CLIENT, "checkpointLocation": str(here), "stateLocation": str(state)}
+    stream_writer(given, DATA, False)
+    assert list(state.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "hint"), [("s3a", ", here s3://bucket/c/waltz-sink$"), ("dbfs", r"abfs\)$")]
+)
+def test_a_checkpoint_that_the_sink_cannot_reach_has_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, hint: str
+) -> None:
+    connect(monkeypatch, FakeLog(50))
+    given = {**CLIENT, "checkpointLocation": f"{scheme}://bucket/c"}
+    with pytest.raises(StateError, match=f"set the option stateLocation to .*{hint}") as error:
+        stream_writer(given, DATA, False)
+    assert "\n" not in str(error.value)
