@@ -1,5 +1,7 @@
 """How far a trigger goes: never past the limit or the end, never nothing while something waits."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +46,48 @@ def test_repeated_triggers_arrive_at_the_end(found: dict[int, tuple[int, int]], 
 def test_a_long_partition_does_not_keep_the_others_waiting() -> None:
     assert admit_transactions({0: 0, 1: 0}, {0: 900, 1: 100}, 10) == {0: 9, 1: 1}
     assert admit_bytes({0: 0, 1: 0}, {0: 100, 1: 100}, 3_000, {0: 50.0, 1: 10.0}) == {0: 50, 1: 50}
+
+
+def test_a_limit_in_bytes_is_used_up_as_far_as_payloads_fit() -> None:
+    """Below one payload of each partition, too."""
+    four = {p: 10 for p in range(4)}
+    assert taken(dict.fromkeys(four, 0), admit_bytes({}, four, 350_000, dict.fromkeys(four, 1e5))) == 3
+    assert taken(dict.fromkeys(four, 0), admit_bytes({}, four, 790_000, dict.fromkeys(four, 1e5))) == 7
+    many = {p: 50 for p in range(1000)}
+    admitted = admit_bytes({}, many, 900 * 1024, dict.fromkeys(many, 1024.0))
+    assert taken(dict.fromkeys(many, 0), admitted) == 900
+
+
+def test_a_short_partition_is_not_starved_by_a_lasting_backlog() -> None:
+    by_rows = {0: 0, 1: 0}
+    for trigger in range(300):
+        by_rows = admit_transactions(by_rows, {0: 1_000_000 + 1000 * trigger, 1: 400}, 1000)
+    assert by_rows[1] == 300
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 90)), min_size=2, max_size=7),
+    st.integers(1, 300),
+    st.randoms(use_true_random=False),
+)
+def test_no_partition_waits_for_longer_than_a_turn_of_all(
+    given_spans: list[tuple[int, int]], most: int, random: Any
+) -> None:
+    """Whatever else comes, and whether the limit has room for one transaction of each or not. With both limits
+    the second one begins where the first did."""
+    places = {p: start for p, (start, _) in enumerate(given_spans)}
+    sizes = {p: float(size) for p, (_, size) in enumerate(given_spans)}
+    last_served = dict.fromkeys(places, 0)
+    for trigger in range(1, 60):
+        ends = {p: start + random.choice((1, 3, 10**6)) for p, start in places.items()}
+        rows = admit_transactions(places, ends, max(most // 40, 1))
+        further = admit_bytes(places, rows, most, sizes)
+        assert taken(places, further) >= 1
+        for p, place in further.items():
+            if place > places[p]:
+                last_served[p] = trigger
+        assert all(trigger - last < len(places) for last in last_served.values())
+        places = further
 
 
 def test_a_log_that_went_back_is_followed_back() -> None:

@@ -26,6 +26,14 @@ SPARK_BUGS = (
         "            ends.setdefault(partition, promised)\n",
         "A partition that was read beyond the target and is silent is read again from the target on.",
     ),
+    _source(
+        "turns_begin_with_the_first_partition",
+        "ends",
+        "admission.py",
+        "        p = ring[(turn + i) % len(ring)]\n",
+        "        p = ring[i]\n",
+        "With a small limit the last partitions are never read next to a lasting backlog in the first ones.",
+    ),
     # ---- a batch that is planned again
     _source(
         "repeated_batch_is_read_from_another_cluster",
