@@ -1,21 +1,9 @@
-"""Batch reads: exact ranges of what is committed when the query is planned.
-
-Two classes, because Spark refuses a reader that has `pushFilters` while
-`spark.sql.python.filterPushdown.enabled` is off, and gives no way to know beforehand whether it is on. It
-asks for filters in a worker program of its own, which runs only when the switch is on:
-`filters_are_asked_for` looks for that program.
-
-The option `pushFilters` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took
-filters over with the DataFrame it was loaded as: a later query on the same DataFrame with fewer or other
-filters would silently get the rows of the first. So it is for a DataFrame that serves one query, and off
-otherwise.
-"""
+"""Batch reads: exact ranges of what is committed when the query is planned."""
 
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,20 +12,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from waltz_spark.connection import lease
 from waltz_spark.errors import DataLossError, OptionError, in_one_line
-from waltz_spark.filters import Selection, select
 from waltz_spark.log_ends import all_ends
 from waltz_spark.offsets import PlaceError, Position, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
-
     from waltz_spark.options import ReadOptions
 
 log = logging.getLogger("waltz_spark")
-
-_FILTER_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class WaltzBatchReader(DataSourceReader):
@@ -45,13 +28,12 @@ class WaltzBatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._selection = Selection()
 
     @in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """One task per range. Where the log ends is settled here, once for the query."""
         options = self._options
-        ranges = self._selection.ranges(plan(options))
+        ranges = plan(options)
         with lease(options.client) as connection:
             key = connection.identity.key
         return [
@@ -61,22 +43,7 @@ class WaltzBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return read_range(self._options, self._selection, partition)
-
-
-class FilteringBatchReader(WaltzBatchReader):
-    """A batch reader that takes filters over."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take over what narrows the read; returns what Spark still has to apply."""
-        self._selection, left = select(filters)
-        return left
-
-
-def filters_are_asked_for() -> bool:
-    """Whether this process is the program in which Spark offers filters."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _FILTER_WORKER in sys.modules or getattr(main, "name", None) == _FILTER_WORKER
+        return read_range(self._options, partition)
 
 
 def plan(options: ReadOptions) -> list[Range]:

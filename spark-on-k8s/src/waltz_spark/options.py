@@ -27,10 +27,11 @@ BATCH, STREAM, WRITE, STREAM_WRITE = "a batch read", "a streaming read", "a batc
 READS = frozenset({BATCH, STREAM})
 WRITES = frozenset({WRITE, STREAM_WRITE})
 
-OLDEST_SPARK, FILTERS_SINCE, LIMITS_SINCE = (4, 0), (4, 1), (4, 2)
-"""The Spark that is needed; which offers filters to Python sources; which passes them a trigger's limit, and
-the start of the trigger."""
+OLDEST_SPARK, LIMITS_SINCE = (4, 0), (4, 2)
+"""The Spark that is needed; which passes Python sources a trigger's limit, and the start of the trigger."""
 
+LARGEST = 2**63 - 1
+"""Of a number: what Spark and the log keep one in."""
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options that Spark passes on to every source and sink though they are its own."""
 SPARK_FILE = "sparkfiles:"
@@ -109,6 +110,8 @@ def whole_number(at_least: int) -> Callable[[str], int]:
             raise ValueError("it is not a whole number") from None
         if value < at_least:
             raise ValueError(f"it must be at least {at_least}")
+        if value > LARGEST:
+            raise ValueError(f"it must be at most {LARGEST}")
         return value
 
     return read
@@ -139,10 +142,10 @@ def partition_list(text: str) -> tuple[int, ...]:
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.strip().isdecimal()):
             raise ValueError("it must be partition numbers and spans like 0,2,5-7")
-        span = range(int(low), int(high if dash else low) + 1)
-        if not span or len(span) > 100_000:
+        first, last = int(low), int(high if dash else low)
+        if not 0 <= last - first < 100_000:
             raise ValueError(f"{part.strip()} is not a span of partitions")
-        found.update(span)
+        found.update(range(first, last + 1))
     return tuple(sorted(found))
 
 
@@ -168,16 +171,20 @@ def position(text: str) -> Position:
     if text.strip().lower() in ("earliest", "latest"):
         return EARLIEST if text.strip().lower() == "earliest" else LATEST
     try:
-        given = json.loads(text)
-    except ValueError:
+        given = json.loads(
+            text, object_pairs_hook=tuple
+        )  # an object, with every name as often as it is there
+    except (ValueError, RecursionError):
         raise ValueError('it must be earliest, latest, or JSON like {"0": 100, "1": -1}') from None
-    if not isinstance(given, dict) or not given:
+    if not isinstance(given, tuple) or not given:
         raise ValueError('the JSON must be an object like {"0": 100, "1": -1}')
-    found = {}
-    for key, value in given.items():
+    found: dict[int, int] = {}
+    for key, value in given:
         if not key.isdecimal():
             raise ValueError(f"{key!r} is not a partition number")
-        if isinstance(value, bool) or not isinstance(value, int) or not -2 <= value < 2**63:
+        if int(key) in found:
+            raise ValueError(f"partition {int(key)} is named twice")
+        if isinstance(value, bool) or not isinstance(value, int) or not -2 <= value <= LARGEST:
             raise ValueError(f"{json.dumps(value)} of partition {key} is not a transaction id, -1 or -2")
         found[int(key)] = value
     return dict(sorted(found.items()))
@@ -235,6 +242,11 @@ def spark_is_at_least(version: tuple[int, int]) -> bool:
 def _unknown(name: str, own: Mapping[str, Option], client: Mapping[str, str], use: str) -> str:
     if name.lower() == "path":
         return "a log has no path: give servers, or zookeeper.connectString and cluster.root, and call load() or save() without one"
+    if name.lower() == "pushfilters":
+        return (
+            "there is no option pushFilters any longer (Spark confuses the filters of queries on one DataFrame): use headers, partitions, "
+            "startingTransactions and endingTransactions"
+        )
     of_kafka = hint(name, writes=use in WRITES)
     if of_kafka is not None:
         return of_kafka
@@ -268,7 +280,6 @@ READ_TABLE = (
     Option("deserializer", one_of("binary", "utf8"), "binary"),
     Option("failOnDataLoss", true_or_false, True),
     Option("headers", header_list, None),
-    Option("pushFilters", true_or_false, False, frozenset({BATCH}), since=FILTERS_SINCE),
     Option("maxTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
     Option("maxBytesPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
     Option("minTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
@@ -293,7 +304,6 @@ class ReadOptions:
     include_data: bool
     deserializer: str
     fail_on_data_loss: bool
-    push_filters: bool
     max_transactions_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_transactions_per_trigger: int | None
@@ -329,7 +339,6 @@ class ReadOptions:
             include_data=values["includeData"],
             deserializer=values["deserializer"],
             fail_on_data_loss=values["failOnDataLoss"],
-            push_filters=values.get("pushFilters", False),
             max_transactions_per_trigger=values.get("maxTransactionsPerTrigger"),
             max_bytes_per_trigger=values.get("maxBytesPerTrigger"),
             min_transactions_per_trigger=values.get("minTransactionsPerTrigger"),

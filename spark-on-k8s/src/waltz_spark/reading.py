@@ -13,7 +13,6 @@ from pyspark.sql.datasource import InputPartition
 from waltz_spark.blocks import cut_block
 from waltz_spark.connection import lease
 from waltz_spark.errors import DataLossError, WaltzSparkError, in_one_line
-from waltz_spark.filters import Selection
 from waltz_spark.planning import Range
 from waltz_spark.schema import arrow_batch, arrow_schema
 
@@ -32,9 +31,7 @@ class RangePartition(InputPartition):
         self.cluster_key = cluster_key
 
 
-def read_range(
-    options: ReadOptions, selection: Selection, partition: InputPartition
-) -> Iterator[pa.RecordBatch]:
+def read_range(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in the order of their ids. A plan without ranges has one task without a range: no
     rows.
 
@@ -46,13 +43,11 @@ def read_range(
     schema = arrow_schema(options.deserializer)
     options = replace(options, client=options.client.of_cluster(partition.cluster_key))
     with in_one_line():
-        for batch in range_batches(options, selection, partition):
+        for batch in range_batches(options, partition):
             yield arrow_batch(batch, schema)
 
 
-def range_batches(
-    options: ReadOptions, selection: Selection, partition: RangePartition
-) -> Iterator[RangeBatch]:
+def range_batches(options: ReadOptions, partition: RangePartition) -> Iterator[RangeBatch]:
     """The transactions of a range in batches of the client, read ahead while the caller works. DataLossError
     in another cluster than that of the plan, which an address of ZooKeeper can have passed to."""
     wanted = partition.range
@@ -69,7 +64,7 @@ def range_batches(
                 wanted.first,
                 wanted.last,
                 with_data=options.include_data,
-                where=selection.header_test(options.headers),
+                where=None if options.headers is None else options.headers.__contains__,
                 batch_transactions=options.batch_transactions,
                 batch_bytes=options.batch_bytes,
                 timeout_seconds=options.read_timeout_ms / 1000,

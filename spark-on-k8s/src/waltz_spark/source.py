@@ -39,12 +39,10 @@ class WaltzDataSource(DataSource):
     @in_one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read; OptionError, one line, for a mistake in the options."""
-        from waltz_spark.batch import FilteringBatchReader, WaltzBatchReader, filters_are_asked_for
+        from waltz_spark.batch import WaltzBatchReader
 
         options = ReadOptions.load(self.options, BATCH)
         check_schema(schema, options.deserializer)
-        if options.push_filters and filters_are_asked_for():
-            return FilteringBatchReader(options)
         return WaltzBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802

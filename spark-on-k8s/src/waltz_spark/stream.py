@@ -20,7 +20,6 @@ from waltz_spark.admission import admit_bytes, admit_transactions, sample_ids
 from waltz_spark.batch import option_named
 from waltz_spark.connection import Connection, give_back, take
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError, WaltzSparkError, in_one_line
-from waltz_spark.filters import Selection
 from waltz_spark.log_ends import all_ends, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import Range, cut, ranges_between
@@ -226,7 +225,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        return read_range(self._options, Selection(), partition)
+        return read_range(self._options, partition)
 
     # -- inside ----------------------------------------------------------------------------------------------
 

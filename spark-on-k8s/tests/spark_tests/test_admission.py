@@ -50,10 +50,10 @@ def test_a_long_partition_does_not_keep_the_others_waiting() -> None:
 
 def test_a_limit_in_bytes_is_used_up_as_far_as_payloads_fit() -> None:
     """Below one payload of each partition, too."""
-    four = {p: 10 for p in range(4)}
+    four = dict.fromkeys(range(4), 10)
     assert taken(dict.fromkeys(four, 0), admit_bytes({}, four, 350_000, dict.fromkeys(four, 1e5))) == 3
     assert taken(dict.fromkeys(four, 0), admit_bytes({}, four, 790_000, dict.fromkeys(four, 1e5))) == 7
-    many = {p: 50 for p in range(1000)}
+    many = dict.fromkeys(range(1000), 50)
     admitted = admit_bytes({}, many, 900 * 1024, dict.fromkeys(many, 1024.0))
     assert taken(dict.fromkeys(many, 0), admitted) == 900
 

@@ -3,7 +3,6 @@
 import json
 import time
 import zlib
-from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -14,8 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 import waltz_spark
 from spark_tests.local_log import LocalLog, reason
 from waltz_client import FeedTransaction
-from waltz_spark import WaltzDataSource
-from waltz_spark.options import FILTERS_SINCE, spark_is_at_least
+from waltz_spark.options import spark_is_at_least
 from waltz_tools.local.http import get
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -244,52 +242,18 @@ def test_headers_are_chosen_in_the_reader(
     assert filled.read(spark, **options, headers="99").load().collect() == []
 
 
-@pytest.fixture
-def pushdown(spark: SparkSession) -> Iterator[None]:
-    """Spark offers filters to Python sources."""
-    if not spark_is_at_least(FILTERS_SINCE):
-        pytest.skip("filters are offered since Spark 4.1")
-    spark.dataSource.register(WaltzDataSource)
+def test_a_data_frame_serves_many_queries(
+    spark: SparkSession, filled: LocalLog, first: dict[int, int]
+) -> None:
+    """Also where Spark offers filters to Python sources: it keeps one plan of a reader that takes them over, for
+    all queries on its DataFrame."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    yield
-    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-
-
-def condition(first: dict[int, int]) -> tuple[str, dict[int, list[int]]]:
-    """A condition, and the ids of what it selects."""
-    start = first[0] + 1_000
-    text = (
-        f"partition = 0 and transaction_id >= {start} and transaction_id < {start + 200} and header in (1, 3)"
-    )
-    return text, {0: [start + i for i in range(200) if i % 5 in (1, 3)]}
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_filters_that_are_taken_over_give_the_rows_that_spark_would(
-    spark: SparkSession, filled: LocalLog, first: dict[int, int]
-) -> None:
-    text, wanted = condition(first)
-    frame = filled.read(spark, pushFilters=True).load().filter(text)
-    assert ids(frame) == wanted
-    assert frame.rdd.getNumPartitions() == 1
-    assert "Filter (" not in frame._jdf.queryExecution().optimizedPlan().toString()
-
-
-@pytest.mark.usefixtures("pushdown")
-def test_without_push_filters_a_data_frame_serves_many_queries(
-    spark: SparkSession, filled: LocalLog, first: dict[int, int]
-) -> None:
-    """Spark keeps the plan of a reader that took a filter over, so taking over must be asked for."""
-    frame = filled.read(spark, includeData=False).load()
-    text, wanted = condition(first)
-    assert ids(frame.filter(text)) == wanted
-    assert frame.count() == sum(filled.end(p) for p in range(4))
-
-
-def test_with_the_switch_off_filters_are_sparks_own(
-    spark: SparkSession, filled: LocalLog, first: dict[int, int]
-) -> None:
-    frame = filled.read(spark, pushFilters=spark_is_at_least(FILTERS_SINCE), includeData=False).load()
-    text, wanted = condition(first)
-    assert ids(frame.filter(text)) == wanted
-    assert frame.count() == sum(filled.end(p) for p in range(4))
+    try:
+        frame = filled.read(spark, includeData=False).load()
+        one, other = frame.where("partition = 0"), frame.where("partition = 1")
+        both = one.union(other).groupBy("partition").count().collect()
+        assert {row[0]: row[1] for row in both} == {p: filled.end(p) for p in (0, 1)}
+        assert one.count() == filled.end(0)
+        assert frame.count() == sum(filled.end(p) for p in range(4))
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

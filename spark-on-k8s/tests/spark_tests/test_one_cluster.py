@@ -16,7 +16,6 @@ from waltz_protocol.directory import Directory
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 from waltz_spark.connection import pinned
 from waltz_spark.errors import DataLossError
-from waltz_spark.filters import Selection
 from waltz_spark.options import BATCH, ReadOptions
 from waltz_spark.planning import Range
 from waltz_spark.reading import RangePartition, read_range
@@ -59,4 +58,4 @@ def test_a_task_reads_no_other_cluster_at_the_same_address(monkeypatch: pytest.M
     with pytest.raises(
         DataLossError, match="planned for the cluster with the key k1, and this task follows k2"
     ):
-        list(read_range(ReadOptions.load(CLUSTER, BATCH), Selection(), task))
+        list(read_range(ReadOptions.load(CLUSTER, BATCH), task))

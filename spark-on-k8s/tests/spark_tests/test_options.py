@@ -65,6 +65,7 @@ def test_values_are_read() -> None:
         (BATCH, {"minPartition": "3"}, "unknown option minPartition; did you mean minPartitions?"),
         (BATCH, {"zookeeper.conectString": "x"}, "unknown option zookeeper.conectString; did you mean zookeeper.connectString?"),
         (BATCH, {"xyzzy": "1"}, "unknown option xyzzy: a batch read takes partitions, startingTransactions, "),
+        (BATCH, {"pushFilters": "true"}, "there is no option pushFilters any longer"),
         (BATCH, {"headers": "1,x"}, "option headers = '1,x': 'x' is not a whole number"),
         (BATCH, {"headers": "1,,2"}, "option headers = '1,,2': '' is not a whole number"),
         (BATCH, {"headers": "4294967296"}, "4294967296 is not a signed 32-bit number"),
@@ -79,6 +80,12 @@ def test_values_are_read() -> None:
         (BATCH, {"startingTransactions": '{"a": 1}'}, "'a' is not a partition number"),
         (BATCH, {"startingTransactions": '{"0": -3}'}, "-3 of partition 0 is not a transaction id"),
         (BATCH, {"startingTransactions": '{"0": true}'}, "true of partition 0 is not a transaction id"),
+        (BATCH, {"startingTransactions": '{"0": 0, "00": 4}'}, "partition 0 is named twice"),
+        (BATCH, {"startingTransactions": '{"0": 0, "0": 4}'}, "partition 0 is named twice"),
+        (BATCH, {"startingTransactions": '{"0": {"1": 2}}'}, "of partition 0 is not a transaction id"),
+        (BATCH, {"startingTransactions": "[" * 100_000}, "it must be earliest, latest, or JSON like"),
+        (BATCH, {"readTimeoutMs": "9" * 400}, "it must be at most 9223372036854775807"),
+        (BATCH, {"partitions": "0-" + "9" * 30}, "is not a span of partitions"),
         (BATCH, {"endingTransactions": "earliest"}, "a read that ends at the beginning has no rows"),
         (BATCH, {"endingTransactions": '{"0": -2}'}, "a read that ends at the beginning has no rows"),
         (BATCH, {"startingTransactions": "latest"}, "a batch read from the end has no rows"),
@@ -153,13 +160,8 @@ def test_a_spark_that_cannot_do_what_an_option_asks_for_is_named(monkeypatch: py
         assert not spark_is_at_least((found[0], found[1] + 1))
     monkeypatch.setattr("pyspark.__version__", "4.1.1")
     load(STREAM)
-    load(pushFilters="true")
     with pytest.raises(OptionError, match=r"maxBytesPerTrigger needs Spark 4\.2 or newer, this is 4\.1\.1"):
         load(STREAM, maxBytesPerTrigger="10")
-    monkeypatch.setattr("pyspark.__version__", "4.0.0")
-    load(pushFilters="false")
-    with pytest.raises(OptionError, match=r"pushFilters needs Spark 4\.1 or newer, this is 4\.0\.0"):
-        load(pushFilters="true")
 
 
 KAFKA = [
