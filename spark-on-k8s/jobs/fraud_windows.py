@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.functions import col, from_json, lit
 
 from waltz_client import HeaderNamespace
+from waltz_spark.batch import option_named
+from waltz_spark.connection import lease
 from waltz_spark.job import log_options, parser, run, run_query, session, sound, stream_flags
+from waltz_spark.offsets import chosen_partitions
+from waltz_spark.options import STREAM, ReadOptions
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame  # type: ignore[import-untyped]
@@ -98,8 +102,11 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """Follow the log, or with `until_end` stop at what is committed when it starts."""
+    """Follow the log, or with `until_end` stop at what is committed when it starts. OptionError before
+    that when there is no partition for the alerts."""
     reading = {"startingTransactions": "earliest", "headers": str(TRANSFERRED), **options}
+    with lease(ReadOptions.load(reading, STREAM).client) as connection, option_named("--alerts-partition"):
+        chosen_partitions((alerts_partition,), connection.identity.num_partitions)
     log = spark.readStream.format("waltz").options(**reading).load()
     rows = alerts(log, limit, window).select(
         "data", lit(ALERT).alias("header"), lit(alerts_partition).alias("partition")
@@ -129,8 +136,8 @@ def main(arguments: Sequence[str] | None) -> None:
     )
     stream_flags(flags)
     given = flags.parse_args(arguments)
-    if given.limit < 1 or given.window < 1:
-        flags.error("--limit and --window are at least 1")
+    if given.limit < 1 or given.window < 1 or given.alerts_partition < 0:
+        flags.error("--limit and --window are at least 1, --alerts-partition is at least 0")
     options = log_options(given)
     spark = session("fraud-windows")
     run_stream(

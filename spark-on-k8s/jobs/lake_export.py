@@ -3,7 +3,8 @@
 A lake is a folder with data files and manifests::
 
     data/partition=3/0-49999-JOB.parquet     transactions 0 to 49,999 of partition 3
-    manifests/00000007.json                  version 7: every file of the table, and up to where each partition is exported
+    manifests/00000007.json                  version 7: every file of the table, up to where each partition is exported,
+                                             and the key of the cluster whose log it is
 
 A version is its manifest: it is made in one step, after its files, and only by one job (a second one at the
 same time finds the number taken and fails). Readers take the newest manifest, or an older one, and see a
@@ -64,10 +65,12 @@ class DataFile:
 @dataclass(frozen=True)
 class Version:
     """A consistent state of the table. `files` are sorted. `next_ids`: per partition, the first
-    transaction that is not in it."""
+    transaction that is not in it. `cluster`: the key of the cluster; None where the manifest does not say it,
+    as those of earlier releases."""
 
     number: int
     files: tuple[DataFile, ...]
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", tuple(sorted(self.files)))
@@ -115,7 +118,8 @@ class Lake:
                 f"the lake has no version {number}: it has {known[0] if known else 'none'} to {known[-1] if known else 'none'}"
             )
         content = json.loads(self._manifests.read(_manifest(number)))
-        return Version(number, tuple(DataFile(**file) for file in content["files"]))
+        files = tuple(DataFile(**file) for file in content["files"])
+        return Version(number, files, content.get("cluster"))
 
     def publish(self, version: Version) -> None:
         """Make a version; LakeError when another job has made one of this number."""
@@ -123,6 +127,7 @@ class Lake:
         as_of = {str(partition): next_id for partition, next_id in sorted(version.next_ids.items())}
         content = {
             "format": 1,
+            "cluster": version.cluster,
             "nextTransactions": as_of,
             "files": [asdict(file) for file in version.files],
         }
@@ -137,6 +142,16 @@ class Lake:
         if not version.files:
             raise LakeError("the lake is empty")
         return spark.read.parquet(*(self.folder.uri(file.path) for file in version.files))
+
+    def deserializer(self, version: Version) -> str | None:
+        """The option that its files were read with; None without files."""
+        from pyarrow import parquet, types
+
+        if not version.files:
+            return None
+        path = self.folder.full_path(version.files[0].path)
+        schema = parquet.read_schema(path, filesystem=self.folder.file_system)
+        return "utf8" if types.is_string(schema.field("data").type) else "binary"
 
     def vacuum(self, keep: int) -> int:
         """Delete versions but the last `keep`, and data files that none of those has; how many files. Not
@@ -166,16 +181,28 @@ def export(
     spark: SparkSession, options: Mapping[str, str], lake: Lake, as_of: Position, rows_per_file: int
 ) -> Version:
     """Bring the lake up to `as_of` (partition to the first transaction that is not wanted; `latest`: all
-    that is committed now)."""
-    if "headers" in {key.lower() for key in options}:
+    that is committed now). LakeError when it has transactions of another cluster, or of another form."""
+    reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}
+    wanted = ReadOptions.load(reading, BATCH)
+    if wanted.headers is not None or not wanted.include_data:
         raise OptionError(
-            "a lake has every transaction of the log: remove the option headers, and select when you read the lake"
+            "a lake has every transaction of the log, with its payload: remove the options headers and includeData, and select when you "
+            "read the lake"
         )
     base = lake.version()
-    reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}
+    cluster, partitions = _read_partitions(wanted)
+    if base.cluster not in (None, cluster):
+        raise LakeError(
+            f"the lake has the log of another cluster (key {base.cluster}, this one has {cluster}): give each cluster a lake of its own"
+        )
+    if wanted.client.leaves_cluster_open:
+        reading["client.clusterKey"] = cluster
     if base.files:
+        form = lake.deserializer(base)
+        if form != wanted.deserializer:
+            raise LakeError(f"the lake was exported with deserializer = {form}: export it with that option")
         # -2: a partition without a file yet is read from its beginning.
-        starts = {str(partition): base.next_ids.get(partition, -2) for partition in _read_partitions(reading)}
+        starts = {str(partition): base.next_ids.get(partition, -2) for partition in partitions}
         reading["startingTransactions"] = json.dumps(starts)
     if isinstance(as_of, Mapping):
         reading["endingTransactions"] = json.dumps({str(p): mark for p, mark in as_of.items()})
@@ -190,17 +217,18 @@ def export(
     version = Version(
         base.number + 1,
         (*base.files, *(DataFile(r["partition"], r["first"], r["last"], r["path"]) for r in written)),
+        cluster,
     )
     lake.publish(version)
     return version
 
 
-def _read_partitions(options: Mapping[str, str]) -> tuple[int, ...]:
-    """Those of the cluster, or of the option `partitions`: a start must be named for each, and for no
-    other."""
-    given = ReadOptions.load(options, BATCH)
-    with lease(given.client) as connection, option_named("partitions"):
-        return chosen_partitions(given.partitions, connection.identity.num_partitions)
+def _read_partitions(wanted: ReadOptions) -> tuple[str, tuple[int, ...]]:
+    """The key of the cluster, and its partitions or those of the option `partitions`: a start must be named
+    for each, and for no other."""
+    with lease(wanted.client) as connection, option_named("partitions"):
+        cluster = connection.identity
+        return cluster.key, chosen_partitions(wanted.partitions, cluster.num_partitions)
 
 
 def _writer(
@@ -315,7 +343,8 @@ def compact(spark: SparkSession, lake: Lake, rows_per_file: int) -> Version:
     written = frame.mapInArrow(merge, _FILES_SCHEMA).collect()
     old = {file for group in groups for file in group}
     new = [DataFile(r["partition"], r["first"], r["last"], r["path"]) for r in written]
-    version = Version(base.number + 1, (*(file for file in base.files if file not in old), *new))
+    kept = (file for file in base.files if file not in old)
+    version = Version(base.number + 1, (*kept, *new), base.cluster)
     if version.next_ids != base.next_ids or sum(f.count for f in version.files) != sum(
         f.count for f in base.files
     ):

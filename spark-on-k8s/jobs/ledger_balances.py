@@ -2,16 +2,17 @@
 `ledger_balances.py --help`.
 
 Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums
-are Spark's state, in the checkpoint; after every batch the table of balances is written as a new folder
-`batch-N` and the file `current` names it. A repeated batch writes the same folder again, so a job that
-was killed leaves nothing wrong behind. Only the headers of the ledger's events are read; events that cannot
-be read are left out, counted and reported.
+are Spark's state, in the checkpoint; every batch writes the table of balances as a new folder `table-N`.
+The one with the highest number that has the file `_SUCCESS` counts: a folder never changes after it has that,
+so there is a whole table at any time, and a job that was killed leaves one behind that does not count. The
+last few tables are kept, for whoever reads one while the next are written. Only the headers of the ledger's
+events are read; events that cannot be read are left out, counted and reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import array, col, explode, from_json, lit, struct, when
 from pyspark.sql.functions import sum as total
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 LEDGER = HeaderNamespace("ledger")
 OPENED, TRANSFERRED = LEDGER.header(1), LEDGER.header(2)
 """Headers of the ledger's events that move money; a refusal (3) moves none."""
+_TABLE = "table-"
+_KEPT = 5
+"""Whole tables that are kept."""
 _LARGEST = 2**53
 """Of an amount: sums of larger ones could leave the range of a BIGINT."""
 EVENT = "book STRING, account STRING, balance BIGINT, id STRING, source STRING, target STRING, amount BIGINT"
@@ -79,28 +83,55 @@ def run_stream(
     reading = {"startingTransactions": "earliest", "headers": f"{OPENED},{TRANSFERRED}", **options}
     log = spark.readStream.format("waltz").options(**reading).load()
 
-    def replace(frame: DataFrame, batch: int) -> None:
-        folder = f"{output.rstrip('/')}/batch-{batch}"
-        frame.coalesce(1).write.mode("overwrite").parquet(folder)
-        pointer = spark.createDataFrame([(f"batch-{batch}",)], "folder STRING")
-        pointer.coalesce(1).write.mode("overwrite").text(f"{output.rstrip('/')}/current")
-
     writer = (
         balances(log)
         .writeStream.queryName("ledger-balances")
         .outputMode("complete")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(replace)
+        .foreachBatch(lambda frame, _: write_table(frame, output))
     )
     run_query(writer, until_end=until_end, seconds=seconds)
 
 
+def write_table(frame: DataFrame, output: str) -> None:
+    """The next table. The oldest ones go."""
+    spark = frame.sparkSession
+    before = tables(spark, output)
+    folder = f"{output.rstrip('/')}/{_TABLE}{before[-1] + 1 if before else 0}"
+    # `overwrite`: what a job that was killed has left there. The option: some platforms switch it off.
+    writer = frame.coalesce(1).write.mode("overwrite")
+    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "true").parquet(folder)
+    files, root = _files(spark, output)
+    for number in before[: 1 - _KEPT]:
+        files.delete(_path(spark, f"{root}/{_TABLE}{number}"), True)
+
+
+def tables(spark: SparkSession, output: str) -> list[int]:
+    """Numbers of the whole tables, ascending; the last one counts."""
+    files, root = _files(spark, output)
+    done = files.globStatus(_path(spark, f"{root}/{_TABLE}*/_SUCCESS")) or ()
+    names = (str(one.getPath().getParent().getName()).removeprefix(_TABLE) for one in done)
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
 def read_current(spark: SparkSession, output: str) -> DataFrame:
-    """The newest complete table."""
-    folder = spark.read.text(f"{output.rstrip('/')}/current").first()
-    if folder is None:
+    """The newest whole table."""
+    found = tables(spark, output)
+    if not found:
         raise LookupError(f"{output} has no table yet")
-    return spark.read.parquet(f"{output.rstrip('/')}/{folder[0]}")
+    return spark.read.parquet(f"{output.rstrip('/')}/{_TABLE}{found[-1]}")
+
+
+def _files(spark: SparkSession, output: str) -> tuple[Any, str]:
+    """The file system that Spark writes this location to (PySpark has no other way to it), and the location
+    without a slash at its end."""
+    root = output.rstrip("/")
+    return _path(spark, root).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), root
+
+
+def _path(spark: SparkSession, location: str) -> Any:
+    jvm: Any = spark.sparkContext._jvm
+    return jvm.org.apache.hadoop.fs.Path(location)
 
 
 def main(arguments: Sequence[str] | None) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
+import pyarrow
 import pytest
 
 from spark_tests.fake_log import FakeLog
-from waltz_spark.errors import WaltzSparkError
+from waltz_spark.errors import OptionError, WaltzSparkError
 from waltz_spark.offsets import resolve
 from waltz_spark.options import BATCH, STREAM_WRITE, ReadOptions
 from waltz_spark.sink.options import WriteOptions
+
+KEY, OTHER = (str(UUID(int=number)) for number in (1, 2))
+"""Of clusters."""
 
 
 @pytest.fixture
@@ -105,13 +111,20 @@ class Loading(Calls):
         return self
 
 
+def data_file(lake: ModuleType, table: Any) -> Any:
+    """Transactions 0 to 9 of partition 0, exported."""
+    columns = {"partition": [0] * 10, "transaction_id": list(range(10)), "data": [b"x"] * 10}
+    written = lake._write_file(table.folder, "job", pyarrow.table(columns)).to_pylist()[0]
+    return lake.DataFile(0, 0, 9, written["path"])
+
+
 def starts_of_the_next_export(
     lake: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch, ends: dict[int, int], **options: str
 ) -> dict[int, int]:
     """Resolved as a batch read does it: the mapping must name exactly what is read."""
     table = lake.Lake(str(folder))
-    table.publish(lake.Version(0, (lake.DataFile(0, 0, 9, "data/partition=0/a"),)))
-    monkeypatch.setattr(lake, "lease", lambda keys: nullcontext(FakeLog(15, 3, 0)), raising=False)
+    table.publish(lake.Version(0, (data_file(lake, table),)))
+    monkeypatch.setattr(lake, "lease", lambda keys: nullcontext(FakeLog(15, 3, 0, key=KEY)))
     calls = Calls()
     given = {"servers": "server-1:55180", **options}
     with pytest.raises(StopError):
@@ -134,6 +147,72 @@ def test_an_export_of_some_partitions_names_those(
     assert found == {1: 0, 2: 0}
 
 
+def export(
+    lake: ModuleType, table: Any, monkeypatch: pytest.MonkeyPatch, key: str = KEY, **options: str
+) -> Calls:
+    monkeypatch.setattr(lake, "lease", lambda keys: nullcontext(FakeLog(15, 3, key=key)))
+    calls = Calls()
+    with pytest.raises(StopError):
+        lake.export(
+            SimpleNamespace(read=calls), {"servers": "server-1:55180", **options}, table, "latest", 1000
+        )
+    return calls
+
+
+def test_a_lake_has_one_cluster(lake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lake.Lake(str(tmp_path))
+    file = data_file(lake, table)
+    table.publish(lake.Version(0, (file,), KEY))
+    assert table.version().cluster == KEY
+    calls = export(lake, table, monkeypatch)
+    assert calls.options_given[0]["client.clusterKey"] == KEY  # whichever server of the list answers
+    with pytest.raises(lake.LakeError, match=rf"another cluster \(key {KEY}, this one has {OTHER}\)"):
+        export(lake, table, monkeypatch, OTHER)
+    earlier = tmp_path / "manifests" / "00000000.json"
+    content = json.loads(earlier.read_text())
+    del content["cluster"]
+    earlier.write_text(json.dumps(content))
+    assert table.version().cluster is None  # of an earlier release: whoever exports next adopts it
+    export(lake, table, monkeypatch, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"includeData": "false"}, "with its payload: remove the options headers and includeData"),
+        ({"HEADERS": "1"}, "with its payload: remove the options headers and includeData"),
+        ({"deserializer": "utf8"}, "exported with deserializer = binary"),
+    ],
+)
+def test_a_lake_has_every_payload_in_one_form(
+    lake: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], line: str
+) -> None:
+    table = lake.Lake(str(tmp_path))
+    table.publish(lake.Version(0, (data_file(lake, table),), KEY))
+    with pytest.raises(WaltzSparkError, match=line):
+        export(lake, table, monkeypatch, **options)
+
+
+def test_a_partition_for_alerts_that_does_not_exist_is_refused_before_the_query(
+    fraud: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fraud, "lease", lambda keys: nullcontext(FakeLog(0, 0)))
+    options = {"servers": "server-1:55180"}
+    with pytest.raises(
+        OptionError, match="--alerts-partition: there is no partition 99, the cluster has 0 to 1"
+    ):
+        fraud.run_stream(
+            SimpleNamespace(),
+            options,
+            str(tmp_path),
+            limit=5,
+            window=100,
+            alerts_partition=99,
+            until_end=True,
+            seconds=1.0,
+        )
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -145,6 +224,7 @@ def test_alerts_are_written_to_the_cluster_that_is_read(
     fraud: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     reads, writes = Loading(), Calls()
+    monkeypatch.setattr(fraud, "lease", lambda keys: nullcontext(FakeLog(0)))
     monkeypatch.setattr(
         fraud, "alerts", lambda *_: SimpleNamespace(select=lambda *_: SimpleNamespace(writeStream=writes))
     )

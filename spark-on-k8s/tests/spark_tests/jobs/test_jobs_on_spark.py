@@ -165,6 +165,27 @@ def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, 
     assert found == plain
 
 
+def test_there_is_a_whole_table_of_balances_at_any_time(spark: SparkSession, tmp_path: Path) -> None:
+    """While the next one is written, after a kill, and with a new checkpoint; and the old ones go."""
+    job = importlib.import_module("ledger_balances")
+    output = str(tmp_path / "balances")
+    with pytest.raises(LookupError, match="no table yet"):
+        job.read_current(spark, output)
+    for i in range(8):
+        table = spark.range(i, i + 1)
+        if i == 3:  # a job that was killed while it wrote
+            half = tmp_path / "balances" / "table-3"
+            half.mkdir()
+            (half / "part-0.parquet").write_bytes(b"half")
+            assert [row["id"] for row in job.read_current(spark, output).collect()] == [2]
+        job.write_table(table, output)
+        assert [row["id"] for row in job.read_current(spark, output).collect()] == [i]
+    assert job.tables(spark, output) == [3, 4, 5, 6, 7]
+    assert sorted(path.name for path in (tmp_path / "balances").iterdir()) == [
+        f"table-{i}" for i in range(3, 8)
+    ]
+
+
 @pytest.mark.long
 def test_the_lake_has_the_log_as_of_a_vector(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
     job = importlib.import_module("lake_export")
