@@ -73,8 +73,8 @@ def test_a_short_partition_is_not_starved_by_a_lasting_backlog() -> None:
 def test_no_partition_waits_for_longer_than_a_turn_of_all(
     given_spans: list[tuple[int, int]], most: int, random: Any
 ) -> None:
-    """Whatever else comes, and whether the limit has room for one transaction of each or not. With both limits
-    the second one begins where the first did."""
+    """Whatever else comes, and whether the limit has room for one transaction of each or not. With both
+    limits the second one begins where the first did."""
     places = {p: start for p, (start, _) in enumerate(given_spans)}
     sizes = {p: float(size) for p, (_, size) in enumerate(given_spans)}
     last_served = dict.fromkeys(places, 0)

@@ -245,8 +245,8 @@ def test_headers_are_chosen_in_the_reader(
 def test_a_data_frame_serves_many_queries(
     spark: SparkSession, filled: LocalLog, first: dict[int, int]
 ) -> None:
-    """Also where Spark offers filters to Python sources: it keeps one plan of a reader that takes them over, for
-    all queries on its DataFrame."""
+    """Also where Spark offers filters to Python sources: it keeps one plan of a reader that takes them over,
+    for all queries on its DataFrame."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         frame = filled.read(spark, includeData=False).load()
