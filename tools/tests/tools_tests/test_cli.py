@@ -166,6 +166,18 @@ def test_up_refuses_a_directory_in_use_with_one_line(
         other.close()
 
 
+def test_up_refuses_an_empty_name_and_a_directory_of_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "main.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert run(["local", "up", "--data", ""]) == ExitCode.USAGE
+    assert "--data is empty" in _one_error(capsys)
+    assert run(["local", "up", "--data", "."]) == ExitCode.FAILED
+    assert f"{tmp_path} is not empty and holds no cluster" in _one_error(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["main.py"]
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [

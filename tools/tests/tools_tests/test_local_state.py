@@ -41,6 +41,64 @@ def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         ClusterDirectory(tmp_path / "file" / "x").open()
 
 
+def _contents(directory: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Mode and content of everything in it."""
+    found = [directory, *directory.rglob("*")]
+    return {str(path): (path.stat().st_mode, path.read_bytes() if path.is_file() else None) for path in found}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["conf/client.yaml", "lock", "pids/web", "logs/web.log", "zookeeper/version-2", "storage-1/x", "main.py"],
+)
+def test_a_directory_with_something_else_is_refused_and_nothing_in_it_changes(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "conf").mkdir(mode=0o755)
+    (tmp_path / name).parent.mkdir(mode=0o755, exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    before = _contents(tmp_path)
+    with pytest.raises(
+        LocalClusterError, match="is not empty and holds no cluster of `waltz local up`: name"
+    ):
+        ClusterDirectory(tmp_path).open()
+    assert _contents(tmp_path) == before
+
+
+def test_a_cluster_json_of_somebody_else_is_refused_and_nothing_next_to_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text('{"name": "mine"}')
+    before = _contents(tmp_path)
+    with pytest.raises(LocalClusterError, match="was not written by this version of waltz"):
+        ClusterDirectory(tmp_path).open()
+    assert _contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", ["the lock alone", "all but the new state", "half of the new state"])
+def test_what_an_interrupted_first_start_leaves_is_taken_up(tmp_path: Path, left: str) -> None:
+    if left == "the lock alone":
+        (tmp_path / "lock").touch()
+    else:
+        directory = ClusterDirectory(tmp_path)
+        directory.open()
+        directory.close()
+    if left == "half of the new state":
+        (tmp_path / "cluster.json.new").write_text("{")
+    directory = ClusterDirectory(tmp_path)
+    directory.open()
+    assert directory.load() is None
+    directory.close()
+
+
+def test_pid_files_that_are_of_no_role_stay(tmp_path: Path) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.open()
+    for name in ("web", "server-1"):
+        (tmp_path / "pids" / name).write_text("rubbish")
+    assert directory.kill_left_overs() == []
+    assert [path.name for path in (tmp_path / "pids").iterdir()] == ["web"]
+    directory.close()
+
+
 def test_state_is_found_again(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     assert directory.load() is None

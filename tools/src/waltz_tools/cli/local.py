@@ -16,7 +16,7 @@ import typer
 
 from waltz_tools.cli.common import OutputFormat, OutputOption, print_json, print_line, run
 from waltz_tools.console.settings import ConsoleSettings, new_token
-from waltz_tools.errors import LocalClusterError
+from waltz_tools.errors import LocalClusterError, UsageError
 from waltz_tools.invocation import waltz_command
 from waltz_tools.local import LocalCluster, LocalSettings
 
@@ -34,7 +34,10 @@ def group() -> None:
 @app.command()
 def up(
     data: Annotated[
-        Path | None, typer.Option("--data", help="Directory of the cluster; a temporary one without it.")
+        str | None,
+        typer.Option(
+            "--data", metavar="DIRECTORY", help="Directory of the cluster; a temporary one without it."
+        ),
     ] = None,
     storage_nodes: Annotated[
         int | None, typer.Option("--storage-nodes", min=1, help="3 for a new cluster.")
@@ -56,8 +59,12 @@ def up(
     if data is None:
         with tempfile.TemporaryDirectory(prefix="waltz-local-") as folder:
             run(_up(LocalSettings(Path(folder), storage_nodes, servers, partitions, tls), console, output))
+    elif not data:
+        raise UsageError(
+            "the directory in --data is empty: name one, or leave --data out for a temporary one"
+        )
     else:
-        run(_up(LocalSettings(data, storage_nodes, servers, partitions, tls), console, output))
+        run(_up(LocalSettings(Path(data), storage_nodes, servers, partitions, tls), console, output))
 
 
 async def _up(settings: LocalSettings, console: bool, output: OutputFormat) -> None:

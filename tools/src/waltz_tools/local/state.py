@@ -9,6 +9,8 @@ Layout of a cluster directory:
     logs/ROLE.log  output of each process
     zookeeper/  storage-N/   data
 
+A directory with anything else and without `cluster.json` is its user's: nothing of it is touched.
+
 Single writer: the process that holds `lock`.
 """
 
@@ -18,6 +20,7 @@ import fcntl
 import json
 import os
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +33,8 @@ from waltz_tools.errors import DirectoryInUseError, LocalClusterError, PortTaken
 from waltz_tools.local import private
 
 FORMAT = 1
+_FOLDER = re.compile(r"conf|logs|pids|zookeeper|storage-\d+")
+_ROLE = re.compile(r"zookeeper|storage-\d+|server-\d+")
 
 
 @dataclass(slots=True)
@@ -60,8 +65,13 @@ class ClusterDirectory:
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
-        """Make the folders and take the lock; DirectoryInUseError when another process has it."""
+        """Make the folders and take the lock; DirectoryInUseError when another process has it. A directory
+        that holds something else than a cluster is refused before anything in it changes."""
         try:
+            if self._holds_something_else() and self.load() is None:
+                raise LocalClusterError(
+                    f"{self.path} is not empty and holds no cluster of `waltz local up`: name another directory"
+                )
             if not self.path.is_dir():  # one that was there before is its user's to close
                 private.make_folder(self.path)
             for folder in (self.conf_dir, self.logs_dir, self._pids_dir):
@@ -86,6 +96,22 @@ class ClusterDirectory:
         lock.write(str(os.getpid()))
         lock.flush()
         self._lock = lock
+
+    def _holds_something_else(self) -> bool:
+        """Whether there is more than what a start makes before it writes cluster.json: one that is
+        interrupted there leaves the lock, and folders with nothing in them. OSError."""
+        if not self.path.is_dir():
+            return False
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                ours = _FOLDER.fullmatch(entry.name) is not None and not any(entry.iterdir())
+            elif entry.name == "lock":
+                ours = not (text := entry.read_bytes()) or text.isdigit()
+            else:
+                ours = entry.name == "cluster.json.new"
+            if not ours:
+                return True
+        return False
 
     def close(self) -> None:
         """Give the lock back."""
@@ -135,6 +161,8 @@ class ClusterDirectory:
         found alive."""
         found = []
         for file in sorted(self._pids_dir.iterdir()):
+            if not _ROLE.fullmatch(file.name):
+                continue  # not one of ours
             try:
                 pid, started = file.read_text().split()
                 process = psutil.Process(int(pid))
