@@ -114,12 +114,25 @@ async def test_the_page(place: Path) -> None:
         assert await west.lines(1) == ["sold out"]
         async with office(place, "east") as east:
             assert await east.lines(1) == ["seat 4 is taken by dave"]
+            await _applied(place / "east.db", 4)
+            east.process.send_signal(signal.SIGINT)  # Ctrl-C, while it waits for the next guest
+            async with asyncio.timeout(SECONDS):
+                assert await east.process.wait() == -signal.SIGINT
+        async with office(place, "east") as east:
             east.guest("frank")
             assert await east.lines(1) == ["sold out"]
 
     (place / "east.db").unlink()
     async with office(place, "east") as east:
         assert [line[:6] for line in await east.lines(4)] == [f"seat {seat}" for seat in (1, 2, 3, 4)]
+
+
+async def test_without_a_name_it_says_how_it_is_called(place: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(".venv/bin/python", "seats.py"), cwd=place, stderr=asyncio.subprocess.PIPE
+    )
+    _, error = await process.communicate()
+    assert (process.returncode, error.decode()) == (1, "usage: seats.py NAME-OF-THE-OFFICE\n")
 
 
 def test_every_block_is_run() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from waltz_operator import settings
 from waltz_operator.jobs import copy_partition
+from waltz_runtime import standard_streams
 from waltz_runtime.command import CommandParser
 from waltz_runtime.errors import LogLevelError
 from waltz_runtime.logs import configure_logging
@@ -103,6 +104,7 @@ async def _preview(options: argparse.Namespace, stop: asyncio.Event) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    standard_streams.complete()
     commands = parser()
     options = commands.parse_args(arguments)
     try:

@@ -1,5 +1,5 @@
 """Entry point of the `waltz` command: runs the application and turns every error into one line and an exit
-code.
+code. What takes a while to import is imported where Ctrl-C is handled.
 
 Exit codes: `waltz_runtime.exit_code`. With WALTZ_DEBUG=1 in the environment errors show their stack trace.
 """
@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from waltz_runtime import standard_streams
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.errors import ReaderGoneError
 from waltz_tools.extras import explained
-from waltz_tools.invocation import as_started, waltz_command
 
 PROGRAM = "waltz"
 COMPLETE_VARIABLE = "_WALTZ_COMPLETE"
@@ -35,6 +35,7 @@ def kubectl_plugin() -> None:
 def leave(work: Callable[[], int]) -> NoReturn:
     """Leave the interpreter with the exit code of `work`; Ctrl-C is one too."""
     try:
+        standard_streams.complete()
         code = work()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -47,6 +48,7 @@ def run(arguments: list[str]) -> int:
     from typer.main import get_command
 
     from waltz_tools.cli.app import Interrupted, app
+    from waltz_tools.invocation import waltz_command
 
     try:
         result = get_command(app).main(
@@ -75,6 +77,8 @@ def _concerns_completion(arguments: list[str]) -> bool:
 
 def show(error: BaseException) -> int:
     """One line on standard error; the exit code."""
+    from waltz_tools.invocation import as_started
+
     if os.environ.get("WALTZ_DEBUG"):
         import traceback
 

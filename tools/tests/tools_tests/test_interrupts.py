@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -101,6 +103,67 @@ def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+_APPENDS = """
+import asyncio, os, types
+from contextlib import asynccontextmanager
+from waltz_tools.__main__ import main
+from waltz_tools.cli import log
+
+class Client:
+    async def append(self, *, data, **_):
+        if data == b"never":
+            os.write(1, b"sent\\n")
+            await asyncio.sleep(1000)
+        return types.SimpleNamespace(transaction_id=7)
+
+@asynccontextmanager
+async def connect(_):
+    yield Client()
+
+log.WaltzClient = types.SimpleNamespace(connect=connect)
+main(["append", "-c", "any.yaml", "-p", "3"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "answer", "said"),
+    [
+        (b"one\n", b"3 7", ""),
+        (
+            b"never\n",
+            b"sent",
+            "interrupted: whether the append to partition 3 that was in progress is committed",
+        ),
+    ],
+)
+def test_ctrl_c_ends_an_append_that_reads_a_terminal(line: bytes, answer: bytes, said: str) -> None:
+    """A thread that reads from it may wait for a line that nobody writes: the command does not wait for it."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", _APPENDS], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            os.write(ours, line)
+            assert process.stdout.readline().strip() == answer
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert (process.returncode, out) == (130, b"")
+    assert err.decode().startswith(said)
+    assert len(err.splitlines()) == bool(said)
+
+
+def test_what_takes_long_to_import_is_imported_where_ctrl_c_is_handled() -> None:
+    """The console script imports this module before anything handles it."""
+    code = "import sys, waltz_tools.__main__; print(*sorted({'typer', 'asyncio', 'structlog'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 def test_no_command_catches_what_is_no_error() -> None:

@@ -1,10 +1,12 @@
 """Transactions as text, header filters, consent: no cluster is needed."""
 
 import io
+import os
 import sys
 
 import pytest
 
+from waltz_tools.cli import log
 from waltz_tools.cli.confirmation import confirm
 from waltz_tools.cli.transactions import HeaderFilter, Line, json_lines, payload, plain_lines, show
 from waltz_tools.errors import ToolError, UsageError
@@ -102,3 +104,8 @@ def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="everything goes: pass --yes"):
         confirm("everything goes", yes=False)
     confirm("everything goes", yes=True)
+
+
+def test_the_payload_of_the_command_line_is_its_bytes_whatever_the_encoding() -> None:
+    (line,) = log._input(os.fsdecode(b"caf\xe9"), whole=False, as_json=False)
+    assert line.data == b"caf\xe9"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
-from waltz_runtime import __version__
+from waltz_runtime import __version__, standard_streams
 from waltz_runtime.exit_code import ExitCode
 from waltz_runtime.logs import configure_logging
 from waltz_runtime.process import run_service
@@ -80,6 +80,7 @@ def run_role(
     """`waltz-<role> CONFIG.yaml`; the exit code. `read` gives the flat keys of the file, `check` its
     settings. The log is JSON as soon as `<role>.log.json` has been read: a key that is wrong is reported in
     it."""
+    standard_streams.complete()
     program = invocation(f"waltz-{role}", f"waltz_{role}")
     parser = CommandParser(
         prog=program, usage=f"{program} CONFIG.yaml", description=f"Run a Waltz {role} process."

@@ -24,6 +24,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _WATCH_SECONDS = 0.5
 _MAX_RESTARTS = 5
+_FORGET_SECONDS = 60.0
+"""A role that ran for so long is sound again: its restarts before are forgotten."""
 
 
 @app.callback()
@@ -74,21 +76,25 @@ async def _up(settings: LocalSettings, console: bool, output: OutputFormat) -> N
     loop = asyncio.get_running_loop()
     starting = asyncio.current_task()
 
-    def on_signal() -> None:
+    def on_signal(number: signal.Signals) -> None:
         # While starting, give up; while running, stop in order. Further signals change nothing: stopping is
         # bounded.
+        nonlocal interrupted
         if not stop.is_set():
+            interrupted = number is signal.SIGINT
             stop.set()
             if not started and starting is not None:
                 starting.cancel()
 
-    started = False
+    started = interrupted = False
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         try:
             await cluster.start()
         except asyncio.CancelledError:
+            if interrupted:
+                raise KeyboardInterrupt from None
             if stop.is_set():
                 return
             raise
@@ -115,16 +121,21 @@ async def _console(config: Path | None) -> AsyncIterator[str | None]:
 
 
 async def _watch(cluster: LocalCluster, stop: asyncio.Event, report: object) -> None:
-    """Until `stop`: start again what dies, a bounded number of times per role."""
+    """Until `stop`: start again what dies, a bounded number of times per role without a sound run between."""
     restarts: Counter[str] = Counter()
+    started: dict[str, float] = {}
+    clock = asyncio.get_running_loop().time
     while not stop.is_set():
         for role, _ in cluster.unexpected_ends():
+            if clock() - started.get(role, clock()) >= _FORGET_SECONDS:
+                del restarts[role]
             if restarts[role] >= _MAX_RESTARTS:
                 raise LocalClusterError(f"{cluster.why_ended(role)}; it was restarted {_MAX_RESTARTS} times")
             restarts[role] += 1
             if callable(report):
                 report(f"{cluster.why_ended(role)}; starting it again")
             await cluster.start_role(role, wait=False)
+            started[role] = clock()
         try:
             async with asyncio.timeout(_WATCH_SECONDS):
                 await stop.wait()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -31,6 +34,7 @@ from waltz_tools.cli.transactions import (
     show,
 )
 from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
+from waltz_tools.invocation import as_started
 
 PartitionOption = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition to append to.")]
 _CLUSTER_SECONDS = 30.0
@@ -75,19 +79,59 @@ def append(
 
     async def work() -> None:
         async with WaltzClient.connect(config) as client:
-            while (line := await asyncio.to_thread(next, lines, None)) is not None:
+            while (line := await _next(lines)) is not None:
                 place = partition if line.partition is None else line.partition
-                committed = await client.append(
-                    partition=place,
-                    data=line.data,
-                    header=header if line.header is None else line.header,
-                    write_locks=locks,
-                    as_of=as_of,
-                    deadline_seconds=deadline_seconds,
-                )
+                try:
+                    committed = await client.append(
+                        partition=place,
+                        data=line.data,
+                        header=header if line.header is None else line.header,
+                        write_locks=locks,
+                        as_of=as_of,
+                        deadline_seconds=deadline_seconds,
+                    )
+                except asyncio.CancelledError:
+                    _say_outcome_unknown(place)
+                    raise
                 _show_committed(output, place, committed.transaction_id)
 
     run(work())
+
+
+async def _next(lines: Iterator[Line]) -> Line | None:
+    """The next line, read in a thread that nobody waits for: Ctrl-C ends a command whose terminal, or the
+    program before it in a pipe, writes nothing more."""
+    loop = asyncio.get_running_loop()
+    read: asyncio.Future[Line | None] = loop.create_future()
+
+    def settle(line: Line | None, error: Exception | None) -> None:
+        if read.done():
+            return
+        if error is None:
+            read.set_result(line)
+        else:
+            read.set_exception(error)
+
+    def work() -> None:
+        line, failed = None, None
+        try:
+            line = next(lines, None)
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop is closed: nobody wants it
+            loop.call_soon_threadsafe(settle, line, failed)
+
+    threading.Thread(target=work, name="standard input", daemon=True).start()
+    return await read
+
+
+def _say_outcome_unknown(partition: int) -> None:
+    sys.stderr.write(
+        as_started(
+            f"interrupted: whether the append to partition {partition} that was in progress is committed is not "
+            f"known; `waltz tail -p {partition}` shows what is\n"
+        )
+    )
 
 
 def _show_committed(output: OutputFormat, partition: int, transaction: int) -> None:
@@ -106,10 +150,12 @@ def _input(data: str | None, whole: bool, as_json: bool) -> Iterator[Line]:
     if (data is not None) + whole + as_json > 1:
         raise UsageError("--data, --whole and --json-lines exclude each other")
     if data is not None:
-        return iter([Line(data.encode())])
+        return iter([Line(os.fsencode(data))])  # the bytes that were given, whatever the encoding is
     if whole:
         return iter([Line(sys.stdin.buffer.read())])
-    return json_lines(sys.stdin.buffer) if as_json else plain_lines(sys.stdin.buffer)
+    # A buffer of its own: the end of the interpreter waits for whoever reads from that of `sys.stdin`.
+    source = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+    return json_lines(source) if as_json else plain_lines(source)
 
 
 def get(
