@@ -2,14 +2,17 @@
 
 import builtins
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from waltz_admin.authority import issue, make_authority
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import run
+from waltz_tools.certificates import DAY_SECONDS
 from waltz_tools.local import configs
 
 COMMON = configs.common_keys(21_000, 4_000)
@@ -66,6 +69,19 @@ def test_every_mistake_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
         "server.minFetchSize",
     ]
     assert found["warnings"] == ["server.region is accepted but has no effect"]
+
+
+def test_a_certificate_that_has_expired_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process starts with it: it may be renewed at any moment."""
+    authority = make_authority("authority", time.time() - 2 * DAY_SECONDS, 10 * DAY_SECONDS)
+    pair = issue(authority, "server", ["h1"], time.time() - 2 * DAY_SECONDS, DAY_SECONDS)
+    (tmp_path / "server.pem").write_bytes(pair.key + pair.certificate)
+    path = _file(tmp_path, **_server(**{"server.ssl.keyStore.location": str(tmp_path / "server.pem")}))
+    (warning,) = _check(capsys, path)["warnings"]
+    place = f"{tmp_path / 'server.pem'} (server.ssl.keyStore.location)"
+    assert warning.startswith(f"the certificate {place} expired on 20")
 
 
 def test_what_concerns_two_keys_is_named_when_each_is_right(

@@ -1,5 +1,6 @@
 """Who may ask a console, and what its answers let a browser do."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,17 @@ async def test_the_token_opens_a_session_and_a_wrong_one_waits(monkeypatch: pyte
         assert (await rig.get("/api/about"))[0] == 200
         assert (await rig.post("/api/logout", {}))[0] == 200
         assert (await rig.get("/api/about"))[0] == 401
+
+
+@pytest.mark.parametrize("path", ["/api/events", "/api/follow?partition=3"])
+async def test_a_stream_ends_with_its_session(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_app, "BEAT_SECONDS", 0.05)
+    async with console() as rig, rig.client.get(path) as stream, asyncio.timeout(30):
+        assert await stream.content.readline()
+        assert (await rig.post("/api/logout", {}))[0] == 200
+        async with rig.log.client() as client:
+            await client.append(partition=3, data=b"a secret")
+        assert b"a secret" not in await stream.read()
 
 
 async def test_a_forged_request_and_a_rebound_name_are_refused() -> None:

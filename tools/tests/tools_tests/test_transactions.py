@@ -6,9 +6,18 @@ import sys
 
 import pytest
 
+from waltz_client import LockId
 from waltz_tools.cli import log
 from waltz_tools.cli.confirmation import confirm
-from waltz_tools.cli.transactions import HeaderFilter, Line, json_lines, payload, plain_lines, show
+from waltz_tools.cli.transactions import (
+    HeaderFilter,
+    Line,
+    json_lines,
+    parse_lock,
+    payload,
+    plain_lines,
+    show,
+)
 from waltz_tools.errors import ToolError, UsageError
 
 
@@ -109,3 +118,14 @@ def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_payload_of_the_command_line_is_its_bytes_whatever_the_encoding() -> None:
     (line,) = log._input(os.fsdecode(b"caf\xe9"), whole=False, as_json=False)
     assert line.data == b"caf\xe9"
+
+
+def test_a_lock_has_a_number_or_a_text() -> None:
+    assert parse_lock("account:42") == LockId("account", 42)
+    assert parse_lock("account/alice") == LockId.of("account", "alice")
+    assert parse_lock("account/urn:alice") == LockId.of("account", "urn:alice")
+    for wrong in ("account:alice", "account", "account/", "/alice", ":7"):
+        with pytest.raises(
+            UsageError, match=r"a lock is NAME:ID with a whole number.* or NAME/KEY with any text"
+        ):
+            parse_lock(wrong)

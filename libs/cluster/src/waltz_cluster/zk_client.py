@@ -153,6 +153,7 @@ class KazooStore:
         # written by kazoo's connection thread only
         self._thread_epoch = 0
         self._thread_session_id: int | None = None
+        self._unknown_hosts: list[str] = []
         self._timeout_seconds: float = client._session_timeout / 1000
         self._watch_the_handshake()
         client.add_listener(self._state_changed)
@@ -185,7 +186,16 @@ class KazooStore:
             )  # its read timeout is two thirds of it, in milliseconds
             return result
 
+        expand = handler._expand_client_hosts
+
+        def expand_and_remember() -> Any:  # thread
+            found = expand()
+            known = {host for host, *_ in found}
+            self._unknown_hosts = [host for host, _ in self._client.hosts if host.strip() not in known]
+            return found
+
         handler._connect, handler._invoke = connect_and_remember, invoke
+        handler._expand_client_hosts = expand_and_remember
 
     def _is_over(self) -> bool:  # thread
         """Whether the session that was refused just now is to be given up."""
@@ -227,9 +237,11 @@ class KazooStore:
                 await self._connected.wait()
         except TimeoutError:
             hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-            problem = "" if self._handler.problem is None else f": {self._handler.problem}"
+            problems = [self._handler.problem] if self._handler.problem is not None else []
+            problems += [f"the host name {host} is not known" for host in self._unknown_hosts]
             raise ConnectError(
-                f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s{problem}"
+                f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s"
+                + (f": {', and '.join(problems)}" if problems else "")
             ) from None
         self._heartbeat = spawn(self._beat(), "zookeeper-heartbeat")
 

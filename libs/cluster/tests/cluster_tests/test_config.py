@@ -64,6 +64,42 @@ def test_unreadable_files(tmp_path: Path, text: str, expected: str) -> None:
     assert str(file) in one_line(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "key", "first"),
+    [
+        ("a.b: 1\nc: 2\na.b: 3", 3, "a.b", 1),
+        ("a:\n  b: 1\n  'b': 2", 3, "b", 2),
+        ("a: {b: 1, b: 1}", 1, "b", 1),
+        ("a:\n- x: 1\n  x: 2", 3, "x", 2),
+    ],
+)
+def test_a_key_given_twice_is_refused_with_both_lines(
+    tmp_path: Path, text: str, line: int, key: str, first: int
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_file(file)
+    said = f"{file}, line {line}: the key {key} is given twice (first in line {first})"
+    assert one_line(error) == said
+
+
+def test_what_is_merged_may_be_given_again(tmp_path: Path) -> None:
+    """Also where a merge of a merge has changed the inner map before it is made itself."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "base: &base {x: 1, y: 1}\nouter:\n  inner: &inner\n    <<: *base\n    x: 2\nlast:\n  <<: *inner\n  y: 3\n"
+    )
+    assert load_file(file) == {
+        "base.x": 1,
+        "base.y": 1,
+        "outer.inner.x": 2,
+        "outer.inner.y": 1,
+        "last.x": 2,
+        "last.y": 3,
+    }
+
+
 def test_missing_and_binary_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file") as error:
         load_file(tmp_path / "nothing.yaml")

@@ -57,6 +57,18 @@ async def test_an_absent_zookeeper_is_one_clear_line() -> None:
     assert error.value.user_error
 
 
+async def test_a_zookeeper_whose_name_is_not_known_is_named() -> None:
+    port = free_port()
+    hosts = f"zk-1.invalid:2181,127.0.0.1:{port},zk-2.invalid:2181"
+    settings = zookeeper_settings(hosts, "/any", **{"zookeeper.connectTimeout": 2000})
+    with pytest.raises(ConnectError) as error:
+        await connect(settings)
+    assert str(error.value) == (
+        f"ZooKeeper at {hosts} did not answer within 2 s: connection refused, "
+        "and the host name zk-1.invalid is not known, and the host name zk-2.invalid is not known"
+    )
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_server_that_swallows_everything_gets_its_share_of_the_time_only(tls: bool) -> None:
     """The session would end meanwhile, although other servers serve."""

@@ -6,6 +6,8 @@ import ssl
 import stat
 import sys
 import tempfile
+import time
+import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,6 +263,27 @@ def test_disabled_means_plaintext() -> None:
     assert client_context(TlsSettings(enabled=False)) is None
 
 
+@pytest.mark.parametrize(("days", "words"), [(2, ["expired on"]), (-2, ["is not valid before"]), (0, [])])
+def test_a_certificate_of_another_time_is_loaded_with_a_warning(
+    days: int,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = time.time() + days * 86_400
+    clock = types.SimpleNamespace(time=lambda: now, strftime=time.strftime, gmtime=time.gmtime)
+    monkeypatch.setattr(tls, "time", clock)
+    for form in ("combined", "directory", "pkcs12"):
+        caplog.clear()
+        wanted = _key_store_settings(form, tmp_path)
+        assert server_context(wanted)
+        said = [record.getMessage() for record in caplog.records]
+        place = "tls.crt" if form == "directory" else Path(str(wanted.key_store)).name
+        assert len(said) == len(words)
+        assert all(f"{place} (ssl.keyStore.location) {word} 20" in said[0] for word in words)
+
+
 def _refused(settings_: TlsSettings) -> str:
     with pytest.raises(TlsSettingsError) as caught:
         server_context(settings_)
@@ -345,7 +368,12 @@ async def test_plaintext_on_a_tls_port_is_closed(caplog: pytest.LogCaptureFixtur
         except ConnectionError:
             pass
         writer.close()
-        with pytest.raises(ConnectError, match=r"cannot connect to .*TLS failed"):
+        with pytest.raises(ConnectError, match=r"before the handshake was done: is TLS on at both ends\?"):
+            await connect(Endpoint(HOST, listener.port), settings(), Recorder(), None, 5.0)
+        with pytest.raises(
+            ConnectError,
+            match=r"cannot connect to .*TLS failed: the peer does not speak TLS at this port: WRONG",
+        ):
             async with listening(Recorder) as plain:
                 await connect(
                     Endpoint(HOST, plain.port), settings(), Recorder(), client_context(_UNVERIFIED), 5.0

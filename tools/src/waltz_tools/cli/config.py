@@ -16,6 +16,7 @@ from waltz_client.settings import ClientSettings
 from waltz_cluster.config.files import load_file
 from waltz_cluster.config.settings import CliSettings, ZooKeeperSettings, role_of
 from waltz_cluster.errors import ConfigError
+from waltz_protocol.aio import tls
 from waltz_protocol.aio.tls import client_context, server_context
 from waltz_protocol.errors import TlsSettingsError
 from waltz_tools.cli.common import (
@@ -75,7 +76,7 @@ def check(
     flat = load_file(path)
     roles = [role] if role is not None else _roles(flat)
     errors: list[str] = []
-    with _warnings() as warned:
+    with _warnings(str(path)) as warned:
         for each in roles:
             errors += (line for line in _problems(each, flat, str(path), keys_only) if line not in errors)
     warnings = list(dict.fromkeys(warned))
@@ -188,20 +189,23 @@ def _installed(package: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What settings warn about while they are loaded: as lines, not in the log."""
+def _warnings(source: str) -> Iterator[list[str]]:
+    """What settings and certificates warn about while they are loaded: as lines, not in the log."""
     lines: list[str] = []
 
     class Gather(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage().partition(": ")[2])
+            lines.append(record.getMessage().removeprefix(f"{source}: "))
 
-    logger = logging.getLogger(ZooKeeperSettings.__module__)
-    handler, propagate = Gather(logging.WARNING), logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
+    handler = Gather(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in (ZooKeeperSettings.__module__, tls.__name__)]
+    propagated = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
     try:
         yield lines
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+        for logger, propagate in zip(loggers, propagated, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate

@@ -62,7 +62,8 @@ def append(
         typer.Option("--header", min=-(1 << 31), max=(1 << 31) - 1, help="Number stored with the payload."),
     ] = 0,
     lock: Annotated[
-        list[str] | None, typer.Option("--lock", help="Write lock name:id; can be repeated.")
+        list[str] | None,
+        typer.Option("--lock", help="Write lock NAME:ID, or NAME/KEY with a text; can be repeated."),
     ] = None,
     as_of: Annotated[
         int | None, typer.Option("--as-of", min=-1, help="Locks must be untouched since this transaction.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -144,11 +145,17 @@ def _whole(fields: Mapping[str, object], name: str, low: int, high: int) -> int 
 
 
 def parse_lock(text: str) -> LockId:
-    """`name:id`; a usage error of one line."""
+    """`NAME:ID` with a number, or `NAME/KEY` with a text; a usage error of one line."""
     name, colon, number = text.rpartition(":")
+    group, _, key = text.partition("/")
     try:
-        if not colon or not name:
-            raise ValueError(text)
-        return LockId(name, int(number))
+        if name and colon:
+            return LockId(name, int(number))
     except ValueError:
-        raise UsageError(f"a lock is name:id, such as account:42, not {text!r}") from None
+        pass  # a colon may be in a key
+    if group and key:
+        return LockId.of(group, os.fsencode(key))
+    raise UsageError(
+        "a lock is NAME:ID with a whole number, such as account:42, or NAME/KEY with any text, such as "
+        f"account/alice, not {text!r}"
+    )

@@ -280,6 +280,10 @@ class Console:
     async def _send(
         self, request: web.Request, stream: web.StreamResponse, event: str, value: pages.Page
     ) -> None:
+        """ConnectionError when the page was closed, or its session has ended: with the next beat at the
+        latest."""
+        if not self._sessions.knows(request.cookies.get(self.cookie)):
+            raise ConnectionAbortedError("the session of this stream has ended")
         if self.guard is not None:
             self.guard.answered(request.protocol)
         await stream.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
@@ -326,7 +330,7 @@ class Console:
                     await self._send(request, stream, "failed", {"error": str(error)})
                 beat.cancel()
         except* ConnectionError:
-            pass  # the page was closed
+            pass  # see `_send`
         finally:
             self._streams -= 1
         return stream

@@ -9,6 +9,25 @@ from waltz_cluster.errors import ConfigError
 
 MAX_DEPTH = 50
 MAX_KEYS = 10_000
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a map that gives a key twice, of which PyYAML takes the last one. What `<<` brings is of another
+    map, and may be given again. ConfigError; `name` is the file's."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                name, line = (key.tag, key.value), key.start_mark.line + 1
+                if name in lines:
+                    raise ConfigError(
+                        f"{self.name}, line {line}: the key {key.value} is given twice (first in line {lines[name]})"
+                    )
+                lines[name] = line
+        return node
 
 
 def flatten(mapping: Mapping[object, object], *, source: str) -> dict[str, object]:
@@ -40,7 +59,12 @@ def load_file(path: str | Path) -> dict[str, object]:
     except UnicodeDecodeError:
         raise ConfigError(f"cannot read configuration file {path}: it is not UTF-8 text") from None
     try:
-        content = yaml.safe_load(text)
+        loader = _Loader(text)
+        loader.name = str(path)
+        try:
+            content = loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""

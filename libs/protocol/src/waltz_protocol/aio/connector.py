@@ -103,7 +103,8 @@ def connect_problem(e: Exception, timeout_seconds: float) -> str:
     if isinstance(e, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {e.verify_message}"
     if isinstance(e, ssl.SSLError):
-        return f"TLS failed: {e.reason or e}"
+        what = "the peer does not speak TLS at this port: " if e.reason == "WRONG_VERSION_NUMBER" else ""
+        return f"TLS failed: {what}{e.reason or e}"
     if isinstance(e, TimeoutError) and not e.errno:
         return f"no answer within {timeout_seconds:g} s"
     if isinstance(e, socket.gaierror):

@@ -39,10 +39,12 @@ def certificates(content: bytes, password: str | None) -> bytes:
     return b"".join(c.certificate.public_bytes(Encoding.PEM) for c in found if c is not None)
 
 
-def expires(pem: bytes) -> float | None:
-    """When the first certificate does, in seconds since the epoch; None where only OpenSSL can read it."""
+def validity(pem: bytes) -> tuple[float, float] | None:
+    """From when to when the first certificate is valid, in seconds since the epoch; None where only OpenSSL
+    can read it."""
     try:
-        return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc.timestamp()
+        found = x509.load_pem_x509_certificates(pem)[0]
+        return found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
     except (ValueError, x509.InvalidVersion):
         return None
 

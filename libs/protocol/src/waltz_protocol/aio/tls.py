@@ -12,9 +12,11 @@ TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
 """
 
 import functools
+import logging
 import os
 import ssl
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,8 @@ from typing import Any
 from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.errors import TlsSettingsError
 from waltz_protocol.types import ShownCertificate
+
+_log = logging.getLogger(__name__)
 
 ClientTls = ssl.SSLContext
 ServerTls = ssl.SSLContext
@@ -184,7 +188,7 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> float | N
             else:
                 problem = f"no usable private key and certificate in {place}"
             raise TlsSettingsError(f"{problem} ({setting})") from None
-        return _expires(content)
+        return _expires(content, path, setting)
     try:
         found = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12").key_and_chain(content, password)
     except ValueError:
@@ -197,17 +201,28 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> float | N
         _load_pem_chain(context, *found)
     except ssl.SSLError as e:
         raise TlsSettingsError(f"the key in {path} ({setting}) cannot be used: {e.reason or e}") from None
-    return _expires(found[0])
+    return _expires(found[0], path, setting)
 
 
-def _expires(pem: bytes) -> float | None:
+def _expires(pem: bytes, path: Path, setting: str) -> float | None:
     """When the first certificate does, in seconds since the epoch; None where it cannot be read, or
-    `cryptography` is not installed."""
+    `cryptography` is not installed. One that is not valid now is loaded all the same, with a warning: it may
+    be renewed at any moment, and peers that verify nobody take it."""
     try:
-        found: float | None = _key_stores("the day on which a certificate expires").expires(pem)
-        return found
+        found = _key_stores("the day on which a certificate expires").validity(pem)
     except TlsSettingsError:
         return None
+    if found is None:
+        return None
+    begins, ends = found
+    now = time.time()
+    if not begins <= now <= ends:
+        state, moment = ("is not valid before", begins) if now < begins else ("expired on", ends)
+        day = time.strftime("%Y-%m-%d at %H:%M:%S UTC", time.gmtime(moment))
+        _log.warning(
+            "the certificate %s (%s) %s %s: peers that verify it refuse it", path, setting, state, day
+        )
+    return float(ends)
 
 
 def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
