@@ -20,11 +20,14 @@ async def main(config: Config) -> None:
         runner = web.AppRunner(app, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", config.port, reuse_address=True).start()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", config.port, reuse_address=True).start()
+            except OSError as error:
+                sys.exit(f"port {config.port}: {error.strerror}")
             await stop.wait()
         finally:
             await runner.cleanup()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Config.load(sys.argv[1])))
+    asyncio.run(main(Config.of_command_line()))

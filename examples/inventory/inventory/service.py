@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -45,6 +46,17 @@ class Config:
         """Read the file."""
         keys = yaml.safe_load(Path(path).read_text())
         return cls(**{**keys, "client": Path(path).parent / keys["client"]})
+
+    @classmethod
+    def of_command_line(cls) -> Config:
+        """The file that the command line names; one line when it names none, or a wrong one."""
+        try:
+            return cls.load(sys.argv[1])
+        except IndexError:
+            sys.exit("usage: python -m inventory CONFIG.yaml")
+        except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+            problem = " ".join(str(error).split())
+            sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +30,17 @@ class Config:
         """Read the file."""
         keys = yaml.safe_load(Path(path).read_text())
         return cls(Path(path).parent / keys["client"], keys["database"], int(keys["port"]))
+
+    @classmethod
+    def of_command_line(cls) -> Config:
+        """The file that the command line names; one line when it names none, or a wrong one."""
+        try:
+            return cls.load(sys.argv[1])
+        except IndexError:
+            sys.exit("usage: python -m ledger.SERVICE CONFIG.yaml")
+        except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+            problem = " ".join(str(error).split())
+            sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")
 
 
 def open_database(url: str) -> sa.Engine:
@@ -57,7 +69,10 @@ async def http_server(routes: web.RouteTableDef, port: int) -> AsyncIterator[Non
     runner = web.AppRunner(app, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+        except OSError as error:
+            sys.exit(f"port {port}: {error.strerror}")
         yield
     finally:
         await runner.cleanup()

@@ -7,6 +7,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 _find = bugs_in("libs/admin/src/waltz_admin/findings")
 _console = bugs_in("tools/src/waltz_tools/console")
 _cli = bugs_in("tools/src/waltz_tools/cli")
+_local = bugs_in("tools/src/waltz_tools/local")
 
 TOOLS_BUGS = (
     # ---- findings
@@ -41,6 +42,31 @@ TOOLS_BUGS = (
         "        replica.votes,\n        replica.standing,",
         "        not replica.unable,\n        replica.standing,",
         "A copy that is behind is shown as one that counts for a commit.",
+    ),
+    # ---- local clusters
+    _local(
+        "a_directory_of_something_else_is_taken",
+        "local",
+        "state.py",
+        "            if self._holds_something_else() and self.load() is None:\n",
+        "            if self._holds_something_else() and self.load() is not None:\n",
+        "A cluster that is started in a directory of its user overwrites and deletes files there.",
+    ),
+    _local(
+        "a_pid_file_of_anything_is_deleted",
+        "local",
+        "state.py",
+        "            if not _ROLE.fullmatch(file.name):\n",
+        "            if not file.name:\n",
+        "A file in pids/ that no cluster wrote is deleted.",
+    ),
+    _cli(
+        "the_end_waits_for_the_terminal",
+        "local",
+        "log.py",
+        "            while (line := await _next(lines)) is not None:\n",
+        "            while (line := await asyncio.to_thread(next, lines, None)) is not None:\n",
+        "Ctrl-C does not end an append whose terminal writes nothing more.",
     ),
     # ---- exports
     _cli(

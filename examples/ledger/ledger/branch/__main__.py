@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 
 from werkzeug.serving import make_server
@@ -33,4 +32,4 @@ def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    main(Config.load(sys.argv[1]))
+    main(Config.of_command_line())

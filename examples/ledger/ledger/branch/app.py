@@ -20,7 +20,9 @@ def create_app(desk: Desk, applier: BlockingSqlApplier) -> Flask:
             wishes = [opening(book, body) for body in request.get_json(force=True)]
             if not 0 < len({wish.account for wish in wishes}) == len(wishes):
                 raise ValueError("one account or more, each once")
-        except (KeyError, TypeError, ValueError) as error:
+        except TypeError:
+            return {"error": "the body is a list of accounts, each an object with account and balance"}, 400
+        except (KeyError, ValueError) as error:
             return {"error": f"{type(error).__name__}: {error}"}, 400
         return desk.open_all(book, wishes), 200
 

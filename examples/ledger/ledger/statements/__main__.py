@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 from aiohttp import web
 
@@ -64,4 +63,4 @@ async def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Config.load(sys.argv[1])))
+    asyncio.run(main(Config.of_command_line()))

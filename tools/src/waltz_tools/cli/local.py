@@ -75,6 +75,7 @@ async def _up(settings: LocalSettings, console: bool, output: OutputFormat) -> N
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     starting = asyncio.current_task()
+    started = interrupted = False
 
     def on_signal(number: signal.Signals) -> None:
         # While starting, give up; while running, stop in order. Further signals change nothing: stopping is
@@ -86,7 +87,6 @@ async def _up(settings: LocalSettings, console: bool, output: OutputFormat) -> N
             if not started and starting is not None:
                 starting.cancel()
 
-    started = interrupted = False
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
     try:
