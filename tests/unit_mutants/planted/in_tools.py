@@ -60,14 +60,6 @@ TOOLS_BUGS = (
         "            if not file.name:\n",
         "A file in pids/ that no cluster wrote is deleted.",
     ),
-    _cli(
-        "the_end_waits_for_the_terminal",
-        "local",
-        "log.py",
-        "            while (line := await _next(lines)) is not None:\n",
-        "            while (line := await asyncio.to_thread(next, lines, None)) is not None:\n",
-        "Ctrl-C does not end an append whose terminal writes nothing more.",
-    ),
     # ---- exports
     _cli(
         "exports_share_a_name",

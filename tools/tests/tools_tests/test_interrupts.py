@@ -139,7 +139,7 @@ main(["append", "-c", "any.yaml", "-p", "3"])
     ],
 )
 def test_ctrl_c_ends_an_append_that_reads_a_terminal(line: bytes, answer: bytes, said: str) -> None:
-    """A thread that reads from it may wait for a line that nobody writes: the command does not wait for it."""
+    """A thread that reads from it may wait for a line that nobody writes: the command waits for no thread."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", _APPENDS], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE

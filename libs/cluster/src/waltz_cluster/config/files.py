@@ -14,8 +14,8 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a map that gives a key twice, of which PyYAML takes the last one. What `<<` brings is of another
-    map, and may be given again. ConfigError; `name` is the file's."""
+    """Refuses a map that gives a key twice, of which PyYAML takes the last one. What `<<` brings is of
+    another map, and may be given again. ConfigError; `name` is the file's."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

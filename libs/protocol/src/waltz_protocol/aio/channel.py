@@ -404,7 +404,7 @@ class Channel(Incoming):
             return False
         if not self._ready and self._close_error is ChannelClosedError and self._transport is not None:
             reason += (
-                f" (before the handshake was done{': is TLS on at both ends?' if 'peer' in reason else ''})"
+                " (before the handshake was done" + ": is TLS on at both ends?" * ("peer" in reason) + ")"
             )
         self.closed = self._halted = self._stop = True
         self.close_reason = reason
