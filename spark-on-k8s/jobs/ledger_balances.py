@@ -143,6 +143,10 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument("--checkpoint", required=True, help="folder that is kept after the job")
     stream_flags(flags)
     given = flags.parse_args(arguments)
+    if set("*?[]{}\\") & set(given.output):
+        flags.error(
+            "--output has characters of a pattern, * ? [ ] { } or \\, which Spark would look for when it reads"
+        )
     options = log_options(given)
     spark = session("ledger-balances")
     run_stream(

@@ -111,9 +111,13 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; a restarted one continues from its checkpoint, but for one whose first
         batch was not committed: that asks again, see `partitions`.
 
-        Spark 4.0 and 4.1 ask for the end of the first batch before: it does not end before it begins.
+        Spark 4.0 and 4.1 ask for the end of the first batch before: it does not end before it begins. Spark
+        4.2 asks twice, and gets the same.
         """
-        ends = dict(self._latest) or all_ends(self._driver, self._partitions, self._timeout_seconds)
+        if self._initial is not None:
+            return self._initial.to_json()
+        unknown = [p for p in self._partitions if p not in self._latest]
+        ends = {**self._latest, **all_ends(self._driver, unknown, self._timeout_seconds)}
         with option_named("startingTransactions"):
             places = resolve(self._options.starting, ends)
         for partition, place, end in beyond(places, ends):

@@ -246,6 +246,24 @@ def test_the_first_batch_is_repeated_from_where_it_began(
     assert planned(again, end, following) == [(0, 10, 19), (1, 4, 8)]
 
 
+@pytest.mark.parametrize("starting", ["latest", "earliest", '{"0": 0, "1": 3}'])
+def test_a_query_that_is_asked_twice_begins_at_one_place(
+    monkeypatch: pytest.MonkeyPatch, starting: str
+) -> None:
+    """Spark asks before the end of the first batch, and again when it plans it; meanwhile a partition was
+    silent."""
+    log = FakeLog(5, 7)
+    stream = reader(log, monkeypatch, startingTransactions=starting)
+    start = stream.initialOffset()
+    log.silent = {1}
+    end = stream.latestOffset(start, ReadAllAvailable())
+    log.silent = set()
+    log.ends = [9, 9]
+    assert stream.initialOffset() == start
+    first = start["0"]
+    assert planned(stream, start, end) == ([(0, first, 4)] if first < 5 else [])
+
+
 def test_a_first_batch_of_an_earlier_release_is_not_skipped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its offset does not say where it began."""
     log = FakeLog(20, 9)

@@ -236,9 +236,9 @@ def lacks_of_key(key: bytes, certificate: bytes) -> str:
         private, public = serialization.load_pem_private_key(key, None), _load(certificate, "").public_key()
     except TypeError:
         return "needs no password"
-    except ValueError:
-        return "can be read"
-    except (UnsupportedAlgorithm, TlsMaterialError):
+    except (ValueError, UnsupportedAlgorithm):  # processes read it with OpenSSL, which knows more forms
+        return "" if b"PRIVATE KEY-----" in key else "can be read"
+    except TlsMaterialError:
         return ""
     return "" if private.public_key() == public else "belongs to the certificate"
 

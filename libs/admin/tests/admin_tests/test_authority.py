@@ -42,3 +42,5 @@ def test_a_key_belongs_to_its_certificate_alone() -> None:
     assert lacks_of_key(other.key, one.certificate) == "belongs to the certificate"
     assert lacks_of_key(b"", one.certificate) == "can be read"
     assert lacks_of_key(one.key, b"") == ""
+    of_a_form_that_openssl_may_know = one.key.replace(b"\n", b"\nMIIx", 1)
+    assert lacks_of_key(of_a_form_that_openssl_may_know, one.certificate) == ""
