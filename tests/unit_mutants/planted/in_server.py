@@ -18,6 +18,14 @@ SERVER_BUGS = (
         "A server that gains a thousand partitions is silent meanwhile, and loses them to its peers again.",
     ),
     _connection(
+        "partition_that_was_lost_in_its_pause_starts_again",
+        "D8",
+        "registry.py",
+        "                if owned.released.is_set() or self._leaving:\n                    break  # both in one turn: the process was suspended\n",
+        "",
+        "A server that was suspended serves a partition that it has lost, with an object that nobody owns.",
+    ),
+    _connection(
         "a_partition_that_left_in_line_is_opened",
         "D8",
         "registry.py",

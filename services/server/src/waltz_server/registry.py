@@ -267,6 +267,8 @@ class PartitionRegistry:
                 async with asyncio.timeout(backoff.next_seconds()):
                     await owned.released.wait()
             except TimeoutError:
+                if owned.released.is_set() or self._leaving:
+                    break  # both in one turn: the process was suspended
                 partition = self._start(owned)
 
     def hand_over(self, partition_id: int, generation: int, answer: OnSettled) -> None:
@@ -379,7 +381,8 @@ class PartitionRegistry:
         report = {}
         for partition_id, owned in sorted(self._owned.items()):
             partition = owned.partition
-            if partition is None or partition.closed:
+            ended = partition is not None and partition_id not in self.partitions
+            if partition is None or ended:
                 report[partition_id] = (False, owned.reason)
             else:
                 report[partition_id] = (partition.healthy, partition.reason)

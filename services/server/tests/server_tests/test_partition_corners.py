@@ -55,14 +55,16 @@ async def test_a_store_that_closes_between_two_hand_overs_gets_the_rest_in_order
 
 
 async def test_entries_without_the_context_they_were_given_are_refused() -> None:
-    async with PartitionRig(auto_commit=False) as rig:
-        client = FakeClient()
-        await rig.mount(client)
-        rig.append(client)
-        await rig.turns()
-        with pytest.raises(TypeError, match="without the context"):
+    with pytest.raises(ExceptionGroup) as caught:
+        async with PartitionRig(auto_commit=False) as rig:
+            client = FakeClient()
+            await rig.mount(client)
+            rig.append(client)
+            await rig.turns()
             rig.partition.committed([AppendEntry(bytes(16), GENERATION, bytes(12), transaction_id=0)])
-        rig.store.commit_next()
+            assert rig.partition.closed
+            await rig.turns()
+    assert caught.group_contains(PartitionError, match="without the context")
 
 
 async def test_a_session_that_opens_with_appends_unsettled_is_a_fault() -> None:

@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
+from server_tests.registry_on_nodes import registry_on
+from server_tests.store.fakes import PARTITION, Cluster
 from waltz_protocol.aio.turns import SLICE_UNITS, TURN_UNITS
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.messages.client import MountResponse, MountState, TransactionDataResponse
 from waltz_protocol.types import ReqId
 from waltz_server import registry as registry_module
@@ -157,6 +160,23 @@ async def test_release_during_the_pause_before_a_restart_ends_it() -> None:
         server.registry.adopt({})
         assert server.registry.health() == {}
         assert not [name for name in server.metrics.metrics if "partition-0" in name]
+
+
+@pytest.mark.looptime
+async def test_safety_d8_a_release_in_the_turn_in_which_the_pause_ends_wins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that was suspended for longer than its ZooKeeper session."""
+    monkeypatch.setattr(Backoff, "next_seconds", lambda _: 0.25)
+    async with Cluster() as cluster, registry_on(cluster, 1) as registry:
+        registry.adopt({PARTITION: 1})
+        await asyncio.sleep(1)
+        registry.partitions[PARTITION]._fail("something impossible")
+        while PARTITION in registry.partitions:
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.25, registry.adopt, {})
+        await asyncio.sleep(1)
+        assert registry.partitions == {}
 
 
 async def test_held_mounts_are_refused_when_the_server_leaves() -> None:

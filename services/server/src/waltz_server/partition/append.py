@@ -38,7 +38,6 @@ Rules kept here
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
@@ -73,6 +72,7 @@ from waltz_server.partition.queued_append import (
 )
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import ReadableMark
 
 APPEND_UNITS = 20
@@ -99,7 +99,7 @@ class AppendQueue:
         bounds: AppendBounds,
         metrics: PartitionMetrics,
         markers: MarkerSink,
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
         on_fault: Callable[[str], None],
         turns: Turns,
         contention: Contention,
@@ -198,6 +198,9 @@ class AppendQueue:
 
     def work(self, units: int) -> int:
         """Called by `turns`: look up more locks of the head, or work off more appends."""
+        return self._loop.run(self._work, units) or 0
+
+    def _work(self, units: int) -> int:
         self._in_line, spent = False, 0
         head = self._queue[0] if self._queue else None
         check = head.check if isinstance(head, QueuedAppend) else None
@@ -381,6 +384,10 @@ class AppendQueue:
             # The session went between the check and the call: everything goes back in order.
             self._queue_again(map(self._put_back, map(item_of, batch)))
             return False
+        except Exception:
+            self._in_flight += map(item_of, batch)  # some may be on their way: a recovery decides
+            self.handed += len(batch)
+            raise
         self._in_flight += self._metrics.stages.handed_over(batch, now)
         self.handed += len(batch)
         return True

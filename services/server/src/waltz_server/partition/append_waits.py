@@ -14,6 +14,7 @@ from waltz_server.partition.append_outcomes import AppendOutcomes
 from waltz_server.partition.pending_answers import Marker
 from waltz_server.partition.queued_append import QueuedAppend
 from waltz_server.store.api import PartitionStore, StoreState
+from waltz_server.store.callbacks import Callbacks
 
 MAX_WAIT_SECONDS = 5.0
 """A fail-over takes less; then the client hears what is wrong, and decides itself how long it tries."""
@@ -28,7 +29,7 @@ class AppendWaits:
         queue: deque[QueuedAppend | Marker],
         store: PartitionStore,
         outcomes: AppendOutcomes,
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
         on_refused: Callable[[QueuedAppend], object],
     ) -> None:
         self._queue = queue

@@ -17,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from waltz_protocol.backoff import Backoff
 from waltz_server.partition.client import Client
 from waltz_server.partition.reads import RangeReader
+from waltz_server.store.callbacks import Callbacks
 
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
@@ -34,9 +35,7 @@ class AwaitedReads(Generic[F]):
     """Who waits for which transaction. `place(feed)` is called for a feed whose read has to be asked for
     anew."""
 
-    def __init__(
-        self, reader: RangeReader, loop: asyncio.AbstractEventLoop, place: Callable[[F], None]
-    ) -> None:
+    def __init__(self, reader: RangeReader, loop: Callbacks, place: Callable[[F], None]) -> None:
         self._reader = reader
         self._loop = loop
         self._place = place

@@ -27,7 +27,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +56,7 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import SLICE_RECORDS, PartitionTransactionCache
 from waltz_server.store.api import AppendEntry
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import ReadableMark
 from waltz_server.store.record_run import RecordRun
 
@@ -113,7 +113,7 @@ class BlockFeeds:
         compressed: PartitionBlocks,
         reader: RangeReader,
         metrics: PartitionMetrics,
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
     ) -> None:
         self._mark = mark
         self._cache = cache

@@ -17,7 +17,6 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator
 
@@ -26,6 +25,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import ReadableMark
 from waltz_server.store.record_run import RecordRun
 
@@ -54,7 +54,9 @@ class DataReads:
         cache: PartitionTransactionCache,
         reader: RangeReader,
         metrics: PartitionMetrics,
+        loop: Callbacks,
     ) -> None:
+        self._loop = loop
         self._partition_id = partition_id
         self._mark = mark
         self._cache = cache
@@ -186,7 +188,7 @@ class DataReads:
         if aside and not client.closed:
             self._aside[client] = aside
             if client.writable:
-                asyncio.get_running_loop().call_soon(self.client_writable, client)
+                self._loop.call_soon(self.client_writable, client)
             else:
                 client.park(self)
 
@@ -215,7 +217,7 @@ class DataReads:
         for number, (client, req_id, transaction_id) in enumerate(requests, 1):
             self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
             if number == ANSWERS_PER_TURN:
-                asyncio.get_running_loop().call_soon(self._fail_all, requests)
+                self._loop.call_soon(self._fail_all, requests)
                 return
 
 

@@ -3,8 +3,6 @@ partition."""
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from waltz_protocol.frames.feed import frames_of_records
@@ -17,6 +15,7 @@ from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 from waltz_server.store.api import PartitionStore, ReadFailedError
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import ReadableMark
 from waltz_server.store.record_run import RecordRun
 
@@ -36,8 +35,8 @@ class Deliveries:
         compressed: PartitionBlocks,
         metrics: PartitionMetrics,
         realtime_threshold: int,
+        loop: Callbacks,
     ) -> None:
-        loop = asyncio.get_running_loop()
         self._partition_id = partition_id
         self._mark = mark
         self._frames = frames
@@ -55,7 +54,7 @@ class Deliveries:
             loop=loop,
         )
         self.data = DataReads(
-            partition_id, mark=mark, cache=transactions, reader=self.reader, metrics=metrics
+            partition_id, mark=mark, cache=transactions, reader=self.reader, metrics=metrics, loop=loop
         )
         self.block_feeds = BlockFeeds(mark, transactions, compressed, self.reader, metrics, loop)
 

@@ -26,7 +26,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.feed_cache import BLOCK_FRAMES, Frames, PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import ReadableMark
 
 READ_AHEAD_RECORDS = 4096
@@ -69,7 +69,7 @@ class Feeds:
         reader: RangeReader,
         metrics: PartitionMetrics,
         realtime_threshold: int,
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
     ) -> None:
         self._mark = mark
         self._cache = cache

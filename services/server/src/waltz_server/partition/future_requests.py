@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from waltz_server.partition.client import Client
 from waltz_server.partition.pending_answers import EXPIRY_SCAN_SECONDS, Marker
+from waltz_server.store.callbacks import Callbacks
 
 MAX_PER_CLIENT = 8
 
@@ -24,9 +25,7 @@ class FutureRequests:
     """Those of one partition, by connection. Owner: the partition, on the loop. `give_up` is called for what
     does not fit, has waited until its deadline, or is left at the end."""
 
-    def __init__(
-        self, max_count: int, give_up: Callable[[Marker], None], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, max_count: int, give_up: Callable[[Marker], None], loop: Callbacks) -> None:
         self._max_count = max_count
         self._give_up = give_up
         self._loop = loop

@@ -21,6 +21,7 @@ from typing import TypeVar
 from waltz_protocol.frames.data import data_failure
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import ANSWERS_PER_TURN, NOT_READY_TEXT
+from waltz_server.store.callbacks import Callbacks
 
 Key = TypeVar("Key")
 
@@ -43,7 +44,7 @@ class HeldReads:
     """Owner: a partition or the registry of them, on the loop. At most `MAX_COUNT`, of a connection
     `MAX_PER_CLIENT`."""
 
-    def __init__(self, hold_seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hold_seconds: float, loop: Callbacks | asyncio.AbstractEventLoop) -> None:
         self._hold_seconds = hold_seconds
         self._loop = loop
         self._held: dict[HeldRead, None] = {}

@@ -16,6 +16,7 @@ from typing import Generic
 from waltz_server.partition.client import Client
 from waltz_server.partition.lock_lines import LockLines, T, Waiter
 from waltz_server.partition.mounts import Mount
+from waltz_server.store.callbacks import Callbacks
 
 TURN_SECONDS = 0.05
 """A round trip, a decision, and what a busy process adds."""
@@ -24,9 +25,7 @@ TURN_SECONDS = 0.05
 class LockTurns(Generic[T]):
     """See the module. `on_ready`: called when the end of a turn has let somebody go."""
 
-    def __init__(
-        self, lines: LockLines[T], loop: asyncio.AbstractEventLoop, on_ready: Callable[[], None]
-    ) -> None:
+    def __init__(self, lines: LockLines[T], loop: Callbacks, on_ready: Callable[[], None]) -> None:
         self._lines = lines
         self._loop = loop
         self._on_ready = on_ready

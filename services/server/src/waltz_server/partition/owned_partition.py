@@ -51,6 +51,7 @@ from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.settlement import Settlement
 from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
@@ -101,7 +102,7 @@ class Partition:
         stages: AppendStages | None = None,
     ) -> None:
         """`turns` and `stages`: the server's, which its partitions, and its connections, share."""
-        loop = asyncio.get_running_loop()
+        loop = Callbacks(self._unforeseen)
         self.partition_id = partition_id
         self.fault: str | None = None
         self._mark = CommittedMark()
@@ -126,6 +127,7 @@ class Partition:
             caches.blocks.partition(),
             self._metrics,
             settings.realtime_threshold,
+            loop,
         )
         self._reader, self._data = reads.reader, reads.data
         self._feeds, self._block_feeds = reads.feeds, reads.block_feeds
@@ -279,10 +281,16 @@ class Partition:
         """Forget this partition's figures (it has left the server for good)."""
         self._metrics.remove()
 
-    def _fail(self, reason: str) -> None:
-        log.critical("partition fault", partition=self.partition_id, reason=reason)
-        self.fault = reason
-        self.store.close()
+    def _fail(self, reason: str, error: Exception | None = None) -> None:
+        """End the partition, in this moment: what is in doubt gets no answer from here."""
+        if self.fault is None:
+            log.critical("partition fault", partition=self.partition_id, reason=reason, exc_info=error)
+            self.fault = reason
+            self.close()
+
+    def _unforeseen(self, error: Exception) -> None:
+        """A callback of one of the parts has failed half way."""
+        self._fail(f"internal error: {error!r}", error)
 
     # -- requests of clients -------------------------------------------------------------------------------
 
@@ -458,14 +466,16 @@ class Partition:
         if not self._closed:
             session = self.store.session_id
             log.warning("store session lost", partition=self.partition_id, session=session, reason=reason)
-        self._appends.session_lost()
+        self._loop.run(self._appends.session_lost)
         if self._leaving:
             self._loop.call_soon(self.close)
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
-        if not entries or self._closed:
-            return
+        if entries and not self._closed:
+            self._loop.run(self._committed, entries)
+
+    def _committed(self, entries: Sequence[AppendEntry]) -> None:
         began, first, mark = self._loop.time(), entries[0].transaction_id, self._mark
         if mark.known and first != mark.txid + 1:
             self._fail(f"transaction {first} was committed after {mark.txid}")

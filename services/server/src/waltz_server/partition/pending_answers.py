@@ -27,6 +27,7 @@ from typing import Protocol
 from waltz_server.partition.client import Client
 from waltz_server.partition.mounts import Mount
 from waltz_server.store.api import PartitionStore, StoreNotOpenError, StoreState
+from waltz_server.store.callbacks import Callbacks
 
 CONFIRM_RETRY_SECONDS = 0.1
 EXPIRY_SCAN_SECONDS = 0.25
@@ -82,7 +83,7 @@ class PendingAnswers:
         resolved_prefix: Callable[[], int],
         answer: Callable[[Marker], None],
         give_up: Callable[[Marker], None],
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
     ) -> None:
         self._store = store
         self._max_outstanding = max_outstanding

@@ -79,16 +79,15 @@ class FrameQueue:
 
     def build(self) -> Frame:
         """Make the next frame of what waits: up to the limits, at least one record (which may be larger)."""
-        taken, size_bytes = self.waiting, self._waiting_bytes
-        if size_bytes <= self._max_frame_bytes and len(taken) <= self._max_frame_records:
-            self.waiting = []
-        else:
+        taken, left, size_bytes = self.waiting, list[AppendEntry](), self._waiting_bytes
+        if size_bytes > self._max_frame_bytes or len(taken) > self._max_frame_records:
             count, size_bytes = self._fitting()
-            taken, self.waiting = taken[:count], taken[count:]
-        self._waiting_bytes -= size_bytes
+            taken, left = taken[:count], taken[count:]
         records = self._stored_of(taken) if self.stored else _wire_of(taken)
         frame = Frame(self.end_seq, taken, records, size_bytes)
         self.frames.append(frame)
+        self.waiting = left  # not before it is in a frame: no entry is in neither
+        self._waiting_bytes -= size_bytes
         self.end_seq += 1
         self.retained_bytes += size_bytes
         return frame

@@ -201,8 +201,9 @@ class QuorumPartitionStore:
         session = self._open_session()
         if not entries:
             return
+        size_bytes = session.append(entries)
         self._pending_count += len(entries)
-        self._pending_bytes += session.append(entries)
+        self._pending_bytes += size_bytes
         if self._pending_bytes >= self._settings.max_in_flight_bytes:
             self.writable, self._was_full = False, True
 
@@ -342,13 +343,8 @@ class QuorumPartitionStore:
     def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
         """A batch is durable on a quorum."""
         self._take_off(len(entries), size_bytes)
-        try:
-            self._mark.rise_to(entries[-1].transaction_id)
-            self._listener.committed(entries)
-        except Exception as error:  # must not reach the storage connection whose answer this is
-            self._log(logging.ERROR, "reporting commits failed", exc_info=error)
-            if self._run is not None:
-                self._run.end(f"reporting commits failed: {error}")
+        self._mark.rise_to(entries[-1].transaction_id)
+        self._listener.committed(entries)
         self._tell_writable()
 
     def settle(self, committed: int) -> None:

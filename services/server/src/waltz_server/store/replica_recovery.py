@@ -451,8 +451,10 @@ class ReplicaRecovery:
 
     def _closed(self, reason: str) -> None:
         """The connection is gone."""
-        if self.replica is not None and self._run.session is not None:
-            self._run.session.fail_replica(self.name, f"the connection was closed: {reason}")
+        session = self._run.session
+        if self.replica is not None and session is not None:
+            why = f"the connection was closed: {reason}"
+            session.callbacks.run(session.fail_replica, self.name, why)
         self._run.changed.notify()
 
     def _unwatch(self) -> None:

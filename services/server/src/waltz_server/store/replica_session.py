@@ -16,6 +16,7 @@ from typing import Protocol
 
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import StoreSettings
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.copy_turns import CopyTurns
 from waltz_server.store.frames import FrameQueue
 from waltz_server.store.record_run import RecordRun
@@ -59,6 +60,9 @@ class SessionOfReplica(Protocol):
 
     @property
     def committed(self) -> int: ...
+
+    @property
+    def callbacks(self) -> Callbacks: ...
 
     def pump(self) -> None: ...
 
@@ -129,7 +133,8 @@ class ReplicaSession:
         votes.sent(self.name, first, first + run.count - 1)
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        answered = partial(self._answered, session, first, size_bytes, self._loop.time(), done)
+        sent_at = self._loop.time()
+        answered = partial(session.callbacks.run, self._answered, session, first, size_bytes, sent_at, done)
         submit_run(self.link, session.session_id, session.partition_id, votes.committed, run, answered)
 
     def submit(

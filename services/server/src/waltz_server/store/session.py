@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings
+from waltz_server.store.callbacks import Callbacks
 from waltz_server.store.frames import FrameQueue
 from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.record_run import RecordRun
@@ -49,9 +50,10 @@ class StoreSession:
         list_request_size: ListRequestSize,
         on_committed: Callable[[list[AppendEntry], int], None],
         on_replica_failed: Callable[[str, str], None],
+        on_fault: Callable[[Exception], None],
     ) -> None:
         """`on_committed(entries, size_bytes)` and `on_replica_failed(replica, reason)` are called on the
-        loop."""
+        loop, and `on_fault(error)` when a callback of the session has failed: it must end."""
         self.partition_id = partition_id
         self.session_id = session_id
         self.low_water_mark = resolved
@@ -68,6 +70,7 @@ class StoreSession:
         self.ended = False
         self.replicas: dict[str, ReplicaSession] = {}
         self._members: tuple[ReplicaSession, ...] = ()
+        self.callbacks = Callbacks(on_fault)
         self.confirmations = Confirmations(self)
         self.router = Router(partition_id, session_id, list_request_size)
         self._committed_seq = 0

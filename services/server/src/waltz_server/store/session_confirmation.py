@@ -71,7 +71,7 @@ class Confirmations:
     def _schedule(self) -> None:
         if not self._scheduled and not self._outstanding:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._start)
+            self._session.callbacks.call_soon(self._start)
 
     def _start(self) -> None:
         self._scheduled = False
@@ -90,7 +90,9 @@ class Confirmations:
             self._fail()
             return
         for replica in voters:
-            answered: Callable[[Exception | None], None] = partial(self._answered, self._round, replica.name)
+            answered: Callable[[Exception | None], None] = partial(
+                session.callbacks.run, self._answered, self._round, replica.name
+            )
             replica.submit(session, 0, b"", answered)
 
     def _answered(self, number: int, name: str, error: Exception | None) -> None:

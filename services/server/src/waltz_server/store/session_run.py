@@ -178,6 +178,15 @@ class SessionRun:
             self._end_now = reason
         self.changed.notify()
 
+    def fault(self, error: Exception) -> None:
+        """A callback of the session has failed half way: the recovery of the next one decides."""
+        if self._end_now is None:
+            reason, ids = f"internal error: {error!r}", (self._context.partition_id, self._session_id)
+            log.error("a store session failed", partition=ids[0], session=ids[1], exc_info=error)
+            self.end(reason)
+            if self._opened_at is not None:
+                self._host.stopped(StoreState.RECOVERING, reason)
+
     def suspect(self) -> None:
         """A node refused us: look soon whether the session is still ours."""
         self._check_at = min(self._check_at, self._loop.time())
@@ -323,6 +332,7 @@ class SessionRun:
             list_request_size=self._context.list_request_size,
             on_committed=self._committed,
             on_replica_failed=self.replica_out,
+            on_fault=self.fault,
         )
         self._enter_listed()
         if not self.session.has_quorum:

@@ -336,7 +336,7 @@ async def test_a_listener_that_raises_ends_the_session_and_loses_nothing(
         with monkeypatch.context() as patched, capture_logs() as lines:
             patched.setattr(server.listener, "committed", raising)
             server.store.append(entries(2))
-            await until(lambda: any(line["event"] == "reporting commits failed" for line in lines))
+            await until(lambda: any(line["event"] == "a store session failed" for line in lines))
         await until(lambda: server.store.session_id == 1 and server.store.state is StoreState.OPEN)
         await server.append(entries(1))
         assert server.store.high_water_mark == 2

@@ -11,8 +11,10 @@ import pytest
 from server_tests.store.fakes import FakeLink, FakeNode, entries, practised_size, until
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ChannelClosedError, RequestFailedError
+from waltz_server.store import frames
 from waltz_server.store.api import AppendEntry, StoreSettings
 from waltz_server.store.copy_turns import CopyTurns
+from waltz_server.store.frames import FrameQueue
 from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.session import MAX_FRAME_RECORDS, StoreSession
 
@@ -51,6 +53,7 @@ class Bench:
         self.links = {name: HeldLink(FakeNode(name)) for name in "abc"}
         self.committed: list[AppendEntry] = []
         self.failed: list[str] = []
+        self.faults: list[Exception] = []
         self.session = StoreSession(
             partition_id=0,
             session_id=0,
@@ -60,6 +63,7 @@ class Bench:
             list_request_size=practised_size(),
             on_committed=lambda batch, _size: self.committed.extend(batch),
             on_replica_failed=lambda name, reason: self.failed.append(f"{name}: {reason}"),
+            on_fault=self.faults.append,
         )
         for name in "abc":
             self.enter(name)
@@ -230,3 +234,19 @@ async def test_no_frame_holds_more_records_than_storage_nodes_take() -> None:
     bench = Bench(max_batch_size=1_000_000, max_batch_bytes=1 << 30)
     bench.session.queue.add(entries(MAX_FRAME_RECORDS + 10))
     assert bench.session.queue.build().count == MAX_FRAME_RECORDS
+
+
+async def test_what_could_not_be_framed_waits_for_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = FrameQueue(next_txid=5, max_frame_bytes=1 << 20, max_frame_records=2)
+    batch = entries(3)
+    queue.add(batch)
+
+    def no_memory(_entries: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(frames, "_wire_of", no_memory)
+        with pytest.raises(MemoryError):
+            queue.build()
+    assert (queue.waiting, queue.end_txid, queue.end_seq) == (batch, 5, 0)
+    assert [queue.build().entries, queue.build().entries] == [batch[:2], batch[2:]]
