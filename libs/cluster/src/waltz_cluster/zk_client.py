@@ -19,6 +19,7 @@ from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.serialization import Create, SetData
+from kazoo.retry import ForceRetryError
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
 from waltz_cluster import errors
@@ -161,9 +162,17 @@ class KazooStore:
     def _watch_the_handshake(self) -> None:
         """kazoo keeps the timeout the server granted in a local variable: read it off the result of its
         connect. And it waits for the answer of a single server as long as the session lasts: see
-        `_FIRST_WAIT_SHARE`."""
+        `_FIRST_WAIT_SHARE`. And its thread ends by an error that it does not know, which it has logged, and
+        nobody would ever be connected again: that is the end of a connection like any other."""
         handler = self._client._connection
         original, original_invoke = handler._connect, handler._invoke
+        original_loop = handler._connect_loop
+
+        def connect_loop(retry: Any) -> Any:  # thread
+            try:
+                return original_loop(retry)
+            except Exception as error:
+                raise ForceRetryError(f"after {error!r}") from error
 
         def invoke(timeout: float, *args: Any, **more: Any) -> Any:  # thread; requests of the handshake
             wait = self._handler.grown(self._timeout_seconds * _FIRST_WAIT_SHARE)
@@ -196,6 +205,7 @@ class KazooStore:
 
         handler._connect, handler._invoke = connect_and_remember, invoke
         handler._expand_client_hosts = expand_and_remember
+        handler._connect_loop = connect_loop
 
     def _is_over(self) -> bool:  # thread
         """Whether the session that was refused just now is to be given up."""

@@ -312,3 +312,10 @@ def test_every_mistake_is_a_problem_and_the_first_is_the_message() -> None:
 )
 def test_whose_file_it_is(keys: list[str], whose: str | None) -> None:
     assert role_of(keys) == whose
+
+
+@pytest.mark.parametrize("name", ["zk..example", "a" * 64 + ".example", "zk example"])
+def test_a_name_that_can_be_no_host_is_refused(name: str) -> None:
+    """The codec of host names raises for it wherever it is looked up: one of several ended every start."""
+    with pytest.raises(ConfigError, match=f"zookeeper.connectString = .*'{name}' is no host name"):
+        CliSettings.from_mapping({**BASE, "zookeeper.connectString": f"[::1]:2181,zk:2181,{name}:2181/x"})

@@ -105,6 +105,14 @@ class Endpoint(NamedTuple):
         return cls(host, int(port_text))
 
 
+def can_be_host(name: str) -> bool:
+    """Whether the system can be asked for it at all: an address, or what the codec of host names takes."""
+    try:
+        return bool(name.encode("idna")) and " " not in name and name.isprintable()
+    except UnicodeError:
+        return False
+
+
 def data_checksum(data: bytes | bytearray | memoryview) -> int:
     """CRC-32 (IEEE, zlib) of `data` as a signed i32."""
     crc = crc32(data)

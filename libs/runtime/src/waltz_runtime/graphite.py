@@ -59,7 +59,7 @@ class GraphiteReporter:
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_SECONDS):
                 await (self._send_udp(lines) if self._settings.use_udp else self._send_tcp(lines))
-        except OSError as failure:  # includes the timeout
+        except (OSError, ValueError) as failure:  # the timeout, and what can be no host, are among them
             if not self._failing:
                 log.warning("graphite does not answer", reason=str(failure) or type(failure).__name__)
             self._failing = True

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from waltz_runtime.graphite import GraphiteReporter, GraphiteSettings
 from waltz_runtime.metrics import MetricsRegistry
 
@@ -58,6 +60,13 @@ async def test_absent_graphite_is_no_failure() -> None:
     await server.wait_closed()
     reporter = GraphiteReporter(registry(), GraphiteSettings("127.0.0.1", port))
     assert not await reporter.report()
+    assert not await reporter.report()
+
+
+@pytest.mark.parametrize("host", ["metrics..example", "a" * 64 + ".example", "a\0b"])
+@pytest.mark.parametrize("use_udp", [False, True], ids=["tcp", "udp"])
+async def test_a_name_that_can_be_no_host_is_no_failure(host: str, use_udp: bool) -> None:
+    reporter = GraphiteReporter(registry(), GraphiteSettings(host, 2003, use_udp=use_udp))
     assert not await reporter.report()
 
 

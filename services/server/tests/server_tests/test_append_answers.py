@@ -102,8 +102,8 @@ async def test_safety_e1_what_was_being_handed_to_the_store_when_that_failed_is_
             monkeypatch.setattr(rig.store, "append", take_and_fail)
             rig.append(client)
             await rig.turns()
-            assert (rig.partition.closed, rig.partition.undecided) == (True, 1)
-            assert [one.verdict for one in client.answered()] == [Verdict.UNDECIDED]
+    assert (rig.partition.closed, rig.partition.undecided) == (True, 1)
+    assert [one.verdict for one in client.answered()] == [Verdict.UNDECIDED]
 
 
 async def test_a_partition_that_leaves_says_what_is_undecided() -> None:

@@ -62,8 +62,9 @@ async def test_entries_without_the_context_they_were_given_are_refused() -> None
             rig.append(client)
             await rig.turns()
             rig.partition.committed([AppendEntry(bytes(16), GENERATION, bytes(12), transaction_id=0)])
-            assert rig.partition.closed
+            closed = rig.partition.closed
             await rig.turns()
+    assert closed
     assert caught.group_contains(PartitionError, match="without the context")
 
 

@@ -105,6 +105,8 @@ def test_own_keys() -> None:
         ({"server.jetty.port": 55180}, "server.port and server.jetty.port must differ"),
         ({"server.minFetchSize": 1000}, "server.minFetchSize must be less than server.realtimeThreshold"),
         ({"server.transactionDataCacheAllocation": "mmap"}, "must be heap or direct"),
+        ({"server.bind.host": "all..hosts"}, "server.bind.host = 'all..hosts': this is no host name"),
+        ({"server.graphite.hostname": "a" * 64}, "this is no host name"),
         ({"storage.maxBatchSize": "many"}, "storage.maxBatchSize"),
     ],
 )

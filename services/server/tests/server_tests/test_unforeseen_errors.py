@@ -182,12 +182,12 @@ class Writer:
             for req_id in self.sent[: self.before_flush[answer.req_id]]:
                 assert req_id not in log[answer.transaction_id + 1 :], "a flush has reported it failed"
         if self.client.answers is not None:
-            for answer in self.client.answered():
-                req_id = ReqId(self.client.client_id, answer.generation, PARTITION, answer.seq_num)
-                if answer.verdict is Verdict.COMMITTED:
-                    assert log[answer.number] == req_id
-                elif answer.verdict is not Verdict.UNDECIDED:
-                    assert req_id not in log, f"it was answered {answer.verdict}"
+            for said in self.client.answered():
+                req_id = ReqId(self.client.client_id, said.generation, PARTITION, said.seq_num)
+                if said.verdict is Verdict.COMMITTED:
+                    assert log[said.number] == req_id
+                elif said.verdict is not Verdict.UNDECIDED:
+                    assert req_id not in log, f"it was answered {said.verdict}"
 
 
 async def one_error(

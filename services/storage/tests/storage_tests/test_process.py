@@ -203,6 +203,8 @@ async def test_bad_input_configuration(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, object], str]] = [
         ({"storage.prot": 1}, "unknown key storage.prot; did you mean storage.port?"),
         ({"storage.port": good["storage.admin.port"]}, "must differ"),
+        ({"storage.bind.host": "all..hosts"}, "storage.bind.host = 'all..hosts': this is no host name"),
+        ({"storage.graphite.hostname": "a" * 64}, "this is no host name"),
         ({"storage.port": 0}, "storage.port"),
         ({"storage.directory": None}, "storage.directory is required"),
         ({"cluster.root": "waltz"}, "cluster.root"),

@@ -23,7 +23,7 @@ from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import Endpoint
+from waltz_protocol.types import Endpoint, can_be_host
 from waltz_runtime.counting import new_event_loop
 from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
 
@@ -150,11 +150,7 @@ def parse_new_endpoint(text: str) -> Endpoint:
     What is known already may have any name: it must be possible to remove it.
     """
     endpoint = parse_endpoint(text)
-    try:
-        possible = bool(endpoint.host.encode("idna"))
-    except UnicodeError:
-        possible = False
-    if not possible or " " in endpoint.host or not endpoint.host.isprintable():
+    if not can_be_host(endpoint.host):
         raise UsageError(f"{shown(endpoint.host)} in {shown(text)} is no host name")
     return endpoint
 

@@ -18,6 +18,7 @@ from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import check_root
 from waltz_protocol.aio.tls import ClientTls, TlsSettings, client_context
+from waltz_protocol.types import can_be_host
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,13 @@ class RoleSettings(BaseModel):
     def _known_level(cls, value: str) -> str:
         if value.upper() not in LOG_LEVELS:
             raise ValueError(f"must be one of {', '.join(LOG_LEVELS)}")
+        return value
+
+    @field_validator("bind_host", "graphite_hostname", "graphite_host", check_fields=False)
+    @classmethod
+    def _possible_host(cls, value: str | None) -> str | None:
+        if value and not can_be_host(value):
+            raise ValueError("this is no host name")
         return value
 
     @classmethod
@@ -273,6 +281,15 @@ class ZooKeeperSettings(RoleSettings):
     zookeeper_acl: str = Field(default="open", alias="zookeeper.acl")
     """Permissions of the znodes created: `open` (everyone, as 0.13.2), `creator` (only these
     credentials), `creator-world-read`, or a comma-separated list of `scheme:id:permissions`."""
+
+    @field_validator("zookeeper_connect_string")
+    @classmethod
+    def _possible_hosts(cls, value: str) -> str:
+        for server in value.partition("/")[0].split(","):
+            host = server.strip().partition(":")[0]  # an address in brackets is not looked up
+            if host and not can_be_host(host):
+                raise ValueError(f"{host!r} is no host name")
+        return value
 
     @field_validator("cluster_root")
     @classmethod
