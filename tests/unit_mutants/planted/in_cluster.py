@@ -130,6 +130,14 @@ CLUSTER_BUGS = (
         "What was chosen for some servers is done to others.",
     ),
     _bug(
+        "thread_of_kazoo_ends_by_what_it_does_not_know",
+        "G",
+        "zk_client.py",
+        '                raise ForceRetryError(f"after {error!r}") from error\n',
+        "                raise error\n",
+        "One unforeseen error while a connection to ZooKeeper is made, and no other one is ever made.",
+    ),
+    _bug(
         "session_is_given_up_by_who_holds_partitions",
         "A",
         "zk_client.py",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from waltz_operator.api.config_keys import KEYS, Key, Kind
+from waltz_protocol.types import can_be_host
 
 OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "storage": (
@@ -93,6 +94,8 @@ def _wrong_text(key: Key, value: object) -> str:
         return f"must be a text; write it in quotes: {str(value).lower()!r}"
     if key.words and value not in key.words and value.upper() not in key.words:
         return f"must be one of {', '.join(key.words)}"
+    if key.host and value and not can_be_host(value):
+        return "must be a host name or an address"
     return "must not be empty" if key.minimum and not value else ""
 
 

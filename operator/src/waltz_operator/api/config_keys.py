@@ -20,13 +20,14 @@ class Kind(StrEnum):
 
 class Key(NamedTuple):
     """One key. `above`: the minimum itself is not allowed. `minimum` of a text: its length. `words`: the
-    values of a text, if they are few."""
+    values of a text, if they are few. `host`: a text that is a host."""
 
     kind: Kind
     minimum: float | None = None
     maximum: float | None = None
     above: bool = False
     words: tuple[str, ...] = ()
+    host: bool = False
 
 
 KEYS: Mapping[str, Mapping[str, Key]] = {
@@ -45,7 +46,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.directory": Key(Kind.TEXT, 1),
         "storage.segment.size.threshold": Key(Kind.INTEGER, 0, None, True),
         "storage.segment.cache.capacity": Key(Kind.INTEGER, 0),
-        "storage.bind.host": Key(Kind.TEXT),
+        "storage.bind.host": Key(Kind.TEXT, host=True),
         "storage.disk.threads": Key(Kind.INTEGER, 0, 256, True),
         "storage.disk.inline": Key(Kind.BOOLEAN),
         "storage.journal.enabled": Key(Kind.BOOLEAN),
@@ -66,7 +67,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
             Kind.TEXT, words=("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
         ),
         "storage.log.json": Key(Kind.BOOLEAN),
-        "storage.graphite.hostname": Key(Kind.TEXT),
+        "storage.graphite.hostname": Key(Kind.TEXT, host=True),
         "storage.graphite.port": Key(Kind.INTEGER, 0, 65535, True),
         "storage.graphite.prefix": Key(Kind.TEXT),
         "storage.graphite.reportIntervalMs": Key(Kind.NUMBER, 0, None, True),
@@ -107,7 +108,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "zookeeper.acl": Key(Kind.TEXT),
         "server.port": Key(Kind.INTEGER, 1, 65535),
         "server.jetty.port": Key(Kind.INTEGER, 1, 65535),
-        "server.bind.host": Key(Kind.TEXT),
+        "server.bind.host": Key(Kind.TEXT, host=True),
         "server.advertised.host": Key(Kind.TEXT, 1),
         "server.advertised.port": Key(Kind.INTEGER, 1, 65535),
         "server.optimisticLockTableSize": Key(Kind.INTEGER, 1),
@@ -135,7 +136,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.maxRetryInterval": Key(Kind.INTEGER, 1),
         "storage.checkpointInterval": Key(Kind.INTEGER, 1),
         "storage.idleCheckInterval": Key(Kind.INTEGER, 100),
-        "server.graphite.hostname": Key(Kind.TEXT),
+        "server.graphite.hostname": Key(Kind.TEXT, host=True),
         "server.graphite.port": Key(Kind.INTEGER, 1, 65535),
         "server.graphite.prefix": Key(Kind.TEXT),
         "server.graphite.reportIntervalMs": Key(Kind.INTEGER, 1),

@@ -38,7 +38,7 @@ MAX_MEMBERS = 5
 """Of a managed ZooKeeper."""
 MAX_PORT = 65535
 STAYS_EXTERNAL = "a node cannot become external, nor cease to be"
-_HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:]+)"
+_HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:.]{1,63}(\.[^,/\s:.]{1,63})*\.?)"
 
 
 def _kept(field: str, what: str) -> dict[str, str]:

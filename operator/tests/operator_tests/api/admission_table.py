@@ -171,7 +171,7 @@ GOOD: list[Spec] = [
     *VARIANTS.values(),
     {"zookeeper": {"auth": {"secretName": "s"}, "managed": {"authentication": "None"}}},
     *({"zookeeper": {"root": root}} for root in ("/a", "/a.b/..c", "/...", "/.a/b.")),
-    *(outside(text) for text in ("h:1", "h:65535", "[::1]:2181,h:00001", "h:10000,g:65499", "h:65530")),
+    *(outside(text) for text in ("h:1", "h:65535", "[::1]:2181,h:00001", "h:10000,g:65499", "h:65530", "zk.example.com.:1")),
     groups({"name": "1", "id": 4}, {"name": "2", "id": 5}, {"name": "3"}),
     nodes(external(), external("1", connectString="g:1"), {"name": "2"}),
     nodes(external(connectString="h:12", adminPort=2)),

@@ -42,13 +42,14 @@ class Kind(StrEnum):
 
 class Key(NamedTuple):
     """One key. `above`: the minimum itself is not allowed. `minimum` of a text: its length. `words`: the
-    values of a text, if they are few."""
+    values of a text, if they are few. `host`: a text that is a host."""
 
     kind: Kind
     minimum: float | None = None
     maximum: float | None = None
     above: bool = False
     words: tuple[str, ...] = ()
+    host: bool = False
 
 
 KEYS: Mapping[str, Mapping[str, Key]] = {
@@ -58,6 +59,8 @@ KINDS = {"integer": "INTEGER", "number": "NUMBER", "boolean": "BOOLEAN"}
 
 def of(schema: dict[str, Any]) -> str:
     """The Key of one property."""
+    if schema.get("format") == "hostname":
+        return "Key(Kind.TEXT, host=True)"
     schema = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
     if "enum" in schema:
         return "Key(Kind.TEXT, words=(" + ", ".join(f'"{word}"' for word in schema["enum"]) + "))"
@@ -153,6 +156,8 @@ VALUES: tuple[object, ...] = (
     "warn",
     "t",
     "ON",
+    "a..b",
+    "a" * 64 + ".example",
 )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from operator_tests.api.admission_table import BAD, BAD_MIGRATIONS, GOOD, GOOD_MIGRATIONS, Bad
 from operator_tests.resources.clusters import PLAIN, Spec, merged
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.parse import parse_cluster, parse_migration, status_body, stored_cluster
+from waltz_operator.api.parts import ZooKeeper
 from waltz_operator.api.validate import problems, validate_migration
 
 
@@ -133,3 +135,9 @@ def test_a_status_of_another_version_is_read_but_for_what_guards_data() -> None:
     assert (found.phase, found.nodes, found.cluster_key) == ("Ready", (), "k")
     with pytest.raises(ResourceError, match=r"status\.operation"):
         stored_cluster({**body, "status": {"operation": {"kind": 7}}})
+
+
+@pytest.mark.parametrize("name", ["zk..example", ".zk", "a" * 64 + ".example"])
+def test_a_name_that_can_be_no_host_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="should match pattern"):
+        ZooKeeper.model_validate({"connectString": f"zk:2181,{name}:2181"})

@@ -39,7 +39,9 @@ class ServerSettings(ZooKeeperSettings):
     port: int = Field(alias="server.port", ge=1, le=65535)
     jetty_port: int | None = Field(default=None, alias="server.jetty.port", ge=1, le=65535)
     """HTTP port; none = no HTTP."""
-    bind_host: str | None = Field(default=None, alias="server.bind.host")
+    bind_host: str | None = Field(
+        default=None, alias="server.bind.host", json_schema_extra={"format": "hostname"}
+    )
     """Address both ports listen on; default: what the machine's own host name resolves to, as 0.13.2."""
     advertised_host: str | None = Field(default=None, alias="server.advertised.host", min_length=1)
     """Host name that clients get; default: the canonical name of the bound address, or `server.bind.host`.
@@ -104,7 +106,9 @@ class ServerSettings(ZooKeeperSettings):
     idle_check_interval_ms: int = Field(default=3_000, alias="storage.idleCheckInterval", ge=100)
     """Pause between two questions to a storage node whether it answers while nobody appends; health says what
     comes of it."""
-    graphite_hostname: str | None = Field(default=None, alias="server.graphite.hostname")
+    graphite_hostname: str | None = Field(
+        default=None, alias="server.graphite.hostname", json_schema_extra={"format": "hostname"}
+    )
     graphite_port: int = Field(default=2003, alias="server.graphite.port", ge=1, le=65535)
     graphite_prefix: str = Field(default="waltz", alias="server.graphite.prefix")
     graphite_interval_seconds: int = Field(default=60, alias="server.graphite.reportIntervalMs", ge=1)

@@ -46,7 +46,9 @@ class StorageSettings(ZooKeeperSettings):
     directory: str = Field(alias="storage.directory", min_length=1)
     segment_threshold_bytes: int = Field(default=1_000_000_000, alias="storage.segment.size.threshold", gt=0)
     segment_cache_capacity: int = Field(default=5, alias="storage.segment.cache.capacity", ge=0)
-    bind_host: str | None = Field(default=None, alias="storage.bind.host")
+    bind_host: str | None = Field(
+        default=None, alias="storage.bind.host", json_schema_extra={"format": "hostname"}
+    )
     disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
     disk_inline: bool = Field(default=True, alias="storage.disk.inline")
     journal_enabled: bool = Field(default=False, alias="storage.journal.enabled")
@@ -74,7 +76,9 @@ class StorageSettings(ZooKeeperSettings):
         default="INFO", alias="storage.log.level", json_schema_extra={"enum": [*LOG_LEVELS]}
     )
     log_json: bool = Field(default=False, alias="storage.log.json")
-    graphite_host: str | None = Field(default=None, alias="storage.graphite.hostname")
+    graphite_host: str | None = Field(
+        default=None, alias="storage.graphite.hostname", json_schema_extra={"format": "hostname"}
+    )
     graphite_port: int = Field(default=2003, alias="storage.graphite.port", gt=0, le=_MAX_PORT)
     graphite_prefix: str = Field(default="waltz", alias="storage.graphite.prefix")
     graphite_interval_seconds: float = Field(default=60.0, alias="storage.graphite.reportIntervalMs", gt=0)
