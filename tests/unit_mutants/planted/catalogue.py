@@ -9,6 +9,7 @@ from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_append_answers import ANSWER_BUGS
 from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_blocks import BLOCK_BUGS
+from tests.unit_mutants.planted.in_callbacks import CALLBACK_BUGS
 from tests.unit_mutants.planted.in_certificates import CERTIFICATE_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_client_calls import CLIENT_CALL_BUGS
@@ -51,6 +52,7 @@ ALL_BUGS = (
     *COMPARISON_BUGS,
     *SERVER_BUGS,
     *APPEND_BUGS,
+    *CALLBACK_BUGS,
     *CLIENT_BUGS,
     *CLIENT_CALL_BUGS,
     *OWN_LOCK_BUGS,

@@ -32,14 +32,6 @@ APPEND_BUGS = (
         "An append that the owner in between committed under another id is called certainly absent.",
     ),
     _bug(
-        "what_the_store_was_taking_is_forgotten",
-        "E1",
-        "append.py",
-        "            self._in_flight += map(item_of, batch)  # some may be on their way: a recovery decides\n            self.handed += len(batch)\n",
-        "",
-        "Appends that the store has taken when it fails are neither in flight nor undecided.",
-    ),
-    _bug(
         "who_waits_for_a_lock_waits_in_silence",
         "E1",
         "append.py",

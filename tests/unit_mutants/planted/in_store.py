@@ -7,31 +7,6 @@ from tests.unit_mutants.planted.bug import bugs_in
 _bug = bugs_in("services/server/src/waltz_server/store")
 
 STORE_BUGS = (
-    # ---- what nobody foresaw
-    _bug(
-        "failed_callback_is_forgotten",
-        "E1",
-        "callbacks.py",
-        "            self._on_fault(error)\n",
-        "",
-        "What raises in a callback of a partition or session leaves it half alive.",
-    ),
-    _bug(
-        "failed_answer_ends_nothing",
-        "D2",
-        "session_run.py",
-        "            self.end(reason)\n            if self._opened_at",
-        "            if self._opened_at",
-        "A session in which the answer of a storage node could not be handled is never replaced.",
-    ),
-    _bug(
-        "entries_leave_before_they_are_framed",
-        "D3",
-        "frames.py",
-        "        records = self._stored_of(taken) if self.stored else _wire_of(taken)\n",
-        "        self.waiting = left\n        records = self._stored_of(taken) if self.stored else _wire_of(taken)\n",
-        "Entries of a frame that could not be made are in no frame and do not wait for one.",
-    ),
     # ---- votes and confirmations
     _bug(
         "absent_majority_by_one_too_few",
@@ -336,7 +311,7 @@ STORE_BUGS = (
         "acknowledged_mark_not_kept",
         "A2",
         "quorum_store.py",
-        "            self._mark.rise_to(entries[-1].transaction_id)\n",
+        "        self._mark.rise_to(entries[-1].transaction_id)\n",
         "",
         "The next recovery of the same server does not know what this one has acknowledged.",
     ),

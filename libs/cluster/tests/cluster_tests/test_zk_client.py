@@ -120,42 +120,6 @@ async def test_a_wrong_connect_string_is_one_clear_line() -> None:
         await connect(zookeeper_settings("zk:port", "/any"))
 
 
-async def test_an_unforeseen_error_in_kazoos_thread_is_the_end_of_an_attempt_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The thread ended, and with it every hope of a session."""
-    calls = list[object]()
-
-    def no_memory(_handler: ConnectionHandler, address: object, *_: object, **__: object) -> socket.socket:
-        calls.append(address)
-        raise MemoryError if len(calls) == 1 else ConnectionRefusedError
-
-    monkeypatch.setattr(ConnectionHandler, "create_connection", no_memory)
-    connecting = spawn(connect(zookeeper_settings("127.0.0.1:1", "/any")), "connecting")
-    await until(lambda: len(calls) >= 3)
-    connecting.cancel()
-    await asyncio.gather(connecting, return_exceptions=True)
-
-
-async def test_a_session_outlives_an_unforeseen_error_in_kazoos_thread(
-    own_zookeeper: EmbeddedZooKeeper,
-) -> None:
-    async with session(own_zookeeper) as store:
-        read, failed = store._client._connection._read_socket, list[object]()
-
-        def no_memory(*_: object) -> object:
-            store._client._connection._read_socket = read
-            failed.append(None)
-            raise MemoryError
-
-        store._client._connection._read_socket = no_memory
-        with contextlib.suppress(ConnectionLostError):
-            await store.exists("/")
-        await until(lambda: store.state is SessionState.CONNECTED)
-        assert await store.exists("/") is not None
-        assert (failed, store.epoch) == ([None], 1)
-
-
 async def test_callbacks_run_on_the_loop_thread(zookeeper: EmbeddedZooKeeper, root: str) -> None:
     threads: set[int] = set()
     async with session(zookeeper) as store:

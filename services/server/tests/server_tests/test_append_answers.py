@@ -87,25 +87,6 @@ async def test_every_refusal_is_answered() -> None:
         ]
 
 
-async def test_safety_e1_what_was_being_handed_to_the_store_when_that_failed_is_undecided(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(ExceptionGroup):
-        async with PartitionRig(auto_commit=False) as rig:
-            (client,) = await _mounted(rig, 1)
-            take = rig.store.append
-
-            def take_and_fail(batch: Any) -> None:
-                take(batch)
-                raise MemoryError
-
-            monkeypatch.setattr(rig.store, "append", take_and_fail)
-            rig.append(client)
-            await rig.turns()
-    assert (rig.partition.closed, rig.partition.undecided) == (True, 1)
-    assert [one.verdict for one in client.answered()] == [Verdict.UNDECIDED]
-
-
 async def test_a_partition_that_leaves_says_what_is_undecided() -> None:
     async with PartitionRig(auto_commit=False) as rig:
         one, two = await _mounted(rig, 1, 2)

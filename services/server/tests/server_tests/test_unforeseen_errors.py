@@ -1,5 +1,5 @@
-"""An exception that nobody foresaw (no memory, a mistake in the code), once, at any step of what is called of a
-partition and its store session by the event loop or by a storage node's answer.
+"""An exception that nobody foresaw (no memory, a mistake in the code), once, at any step of what the event
+loop or the answer of a storage node calls of a partition and its store session.
 
 Wherever it is, before the step or right after it: the partition takes mounts and appends again, whoever has a
 feed gets on or is on a partition that has ended, and no answer has been given that the log contradicts.
@@ -44,6 +44,7 @@ from waltz_server.store.session import StoreSession
 from waltz_server.store.session_confirmation import Confirmations
 from waltz_server.store.voting import Votes
 from waltz_testkit.client_peers import FakeClient, make_append
+from waltz_testkit.partition_rig import PartitionRig
 
 pytestmark = pytest.mark.looptime
 
@@ -248,3 +249,23 @@ async def test_safety_e1_one_unforeseen_error_at_any_step_stops_nothing_and_beli
     while number <= 4 and await one_error(monkeypatch, step, number, after=after):
         number += 1
     assert number > 1, "the step was never taken"
+
+
+async def test_safety_e1_what_was_being_handed_to_the_store_when_that_failed_is_undecided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ExceptionGroup):
+        async with PartitionRig(auto_commit=False) as rig:
+            client = FakeClient(1, version=5)
+            await rig.mount(client)
+            take = rig.store.append
+
+            def take_and_fail(batch: Any) -> None:
+                take(batch)
+                raise MemoryError
+
+            monkeypatch.setattr(rig.store, "append", take_and_fail)
+            rig.append(client)
+            await rig.turns()
+    assert rig.partition.closed
+    assert [one.verdict for one in client.answered()] == [Verdict.UNDECIDED]

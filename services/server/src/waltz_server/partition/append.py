@@ -26,8 +26,7 @@ Rules kept here
   again when it is processed: an append of an old connection never lands behind the flush of a newer mount
   (13.9).
 * The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
-  must not stop the connection, which carries other partitions). Later appends of the same connection may be
-  accepted, in the order in which they were sent.
+  must not stop the connection, which carries other partitions). Later ones of it may be accepted, in order.
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
   outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
@@ -52,7 +51,6 @@ from waltz_server.partition.append_outcomes import (
     refuse,
 )
 from waltz_server.partition.append_waits import AppendWaits
-from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
 from waltz_server.partition.hand_over import LockHandOver, first_table
 from waltz_server.partition.lock_lines import LockLines, Waiter
@@ -118,6 +116,7 @@ class AppendQueue:
         self._marked: set[int] = set()
         self._lines: LockLines[QueuedAppend | Marker] = LockLines(self._marked)
         self._lock_turns = LockTurns(self._lines, loop, self.schedule)
+        self.forget = self._lock_turns.forget  # a connection that has gone
         self._arrivals = 0
         self._bounds = bounds
         self._metrics = metrics
@@ -308,10 +307,6 @@ class AppendQueue:
             item.again.waiter = waiter
         return True
 
-    def forget(self, client: Client) -> None:
-        """The connection has gone."""
-        self._lock_turns.forget(client)
-
     def _many_locks_next(self) -> bool:
         head = self._queue[0] if self._queue else None
         return isinstance(head, QueuedAppend) and head.append.__class__ is not Append
@@ -380,13 +375,11 @@ class AppendQueue:
         now = self._loop.time()
         try:
             self._store.append(batch)
-        except StoreNotOpenError:
-            # The session went between the check and the call: everything goes back in order.
+        except StoreNotOpenError:  # since the check: everything goes back in order
             self._queue_again(map(self._put_back, map(item_of, batch)))
             return False
         except Exception:
             self._in_flight += map(item_of, batch)  # some may be on their way: a recovery decides
-            self.handed += len(batch)
             raise
         self._in_flight += self._metrics.stages.handed_over(batch, now)
         self.handed += len(batch)

@@ -282,7 +282,7 @@ class Partition:
         self._metrics.remove()
 
     def _fail(self, reason: str, error: Exception | None = None) -> None:
-        """End the partition, in this moment: what is in doubt gets no answer from here."""
+        """End it in this moment: what is in doubt gets no answer from here."""
         if self.fault is None:
             log.critical("partition fault", partition=self.partition_id, reason=reason, exc_info=error)
             self.fault = reason

@@ -1,5 +1,5 @@
-"""What is called of a partition's parts, and of its store session, from outside their tasks: by the event loop,
-and by the connections to storage nodes.
+"""What the event loop and the connections to storage nodes call of a partition's parts, and of its store
+session.
 
 Whatever raises in a task ends its task group, and with it the session or the partition. A callback has nobody
 to raise to: the loop writes a line, a connection is closed, and what the callback had begun stays half done

@@ -1,0 +1,54 @@
+"""Errors that nobody foresaw, in the thread in which kazoo connects and reads."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from cluster_tests.conftest import zookeeper_settings
+from cluster_tests.manager_helpers import until
+from waltz_cluster.errors import ConnectionLostError
+from waltz_cluster.store import SessionState
+from waltz_cluster.zk_client import connect
+from waltz_cluster.zk_connection import ConnectionHandler
+from waltz_protocol.aio.tasks import spawn
+from waltz_testkit.zookeeper import EmbeddedZooKeeper
+
+
+async def test_an_unforeseen_error_in_kazoos_thread_is_the_end_of_an_attempt_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread ended, and with it every hope of a session."""
+    calls = list[object]()
+
+    def no_memory(_handler: ConnectionHandler, address: object, *_: object, **__: object) -> socket.socket:
+        calls.append(address)
+        raise MemoryError if len(calls) == 1 else ConnectionRefusedError
+
+    monkeypatch.setattr(ConnectionHandler, "create_connection", no_memory)
+    connecting = spawn(connect(zookeeper_settings("127.0.0.1:1", "/any")), "connecting")
+    await until(lambda: len(calls) >= 3)
+    connecting.cancel()
+    await asyncio.gather(connecting, return_exceptions=True)
+
+
+async def test_a_session_outlives_an_unforeseen_error_in_kazoos_thread(
+    zookeeper: EmbeddedZooKeeper,
+) -> None:
+    store = await connect(zookeeper_settings(zookeeper.connect_string, "/any"))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        read, failed = store._client._connection._read_socket, list[object]()
+
+        def no_memory(*_: object) -> object:
+            store._client._connection._read_socket = read
+            failed.append(None)
+            raise MemoryError
+
+        store._client._connection._read_socket = no_memory
+        with contextlib.suppress(ConnectionLostError):
+            await store.exists("/")
+        await until(lambda: store.state is SessionState.CONNECTED)
+        assert await store.exists("/") is not None
+        assert (failed, store.epoch) == ([None], 1)
