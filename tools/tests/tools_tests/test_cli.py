@@ -95,7 +95,10 @@ def test_every_sub_command_has_help() -> None:
         (["storage", "list", "--nonsense"], "No such option"),
         (["local", "up", "--storage-nodes", "0"], "Input should be greater than or equal to 1"),
         (["local", "up", "--partitions", "x"], "Invalid value for '--partitions'"),
-        (["append", "-c", "CONFIG", "--lock", "account", "--data", "x"], "a lock is NAME:ID with a whole number"),
+        (
+            ["append", "-c", "CONFIG", "--lock", "account", "--data", "x"],
+            "a lock is NAME:ID with a whole number",
+        ),
         (["append", "-c", "CONFIG", "--data", "x", "--header", "2147483648"], "Invalid value for '--header'"),
         (["tail", "-c", "CONFIG", "-p", "3-1"], "the range 3-1"),
         (

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -154,8 +154,10 @@ def _input(data: str | None, whole: bool, as_json: bool) -> Iterator[Line]:
         return iter([Line(os.fsencode(data))])  # the bytes that were given, whatever the encoding is
     if whole:
         return iter([Line(sys.stdin.buffer.read())])
-    # A buffer of its own: the end of the interpreter waits for whoever reads from that of `sys.stdin`.
-    source = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+    source: BinaryIO = sys.stdin.buffer
+    with suppress(OSError):  # of what stands in for it there may be no descriptor
+        # A buffer of its own: the end of the interpreter waits for whoever reads from that of `sys.stdin`.
+        source = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
     return json_lines(source) if as_json else plain_lines(source)
 
 
