@@ -155,7 +155,7 @@ def _input(data: str | None, whole: bool, as_json: bool) -> Iterator[Line]:
     if whole:
         return iter([Line(sys.stdin.buffer.read())])
     source: BinaryIO = sys.stdin.buffer
-    with suppress(OSError):  # of what stands in for it there may be no descriptor
+    with suppress(OSError):  # what a test puts there has no descriptor
         # A buffer of its own: the end of the interpreter waits for whoever reads from that of `sys.stdin`.
         source = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
     return json_lines(source) if as_json else plain_lines(source)
