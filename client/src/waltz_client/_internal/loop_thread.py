@@ -60,8 +60,8 @@ class LoopThread:
     """Any thread may call any method. Owner of the thread: who started it, and ends it.
 
     Invariants: no call is given to a loop that is about to end, and each call ends, also when the thread ends
-    without being asked to. It belongs to the process
-    that started it: a fork copies it without its thread, so there every call is refused.
+    without being asked to. It belongs to the process that started it: a fork copies it without its thread, so
+    there every call is refused.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class LoopThread:
         self.refuse_other_process()
         if self._thread is not None:
             raise UsageError("a client is entered once; connect again for another one")
-        started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def run() -> None:
             keep_exits()
@@ -117,9 +117,9 @@ class LoopThread:
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=run, name="waltz-client", daemon=True)
         self._thread.start()
-        self._loop = started.result()
+        started.result()
 
-    async def _serve(self, started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
+    async def _serve(self, started: concurrent.futures.Future[None]) -> None:
         loop = asyncio.get_running_loop()
         stop = loop.create_future()
 
@@ -128,7 +128,8 @@ class LoopThread:
                 stop.set_result(None)
 
         self._stop = lambda: loop.call_soon_threadsafe(end)
-        started.set_result(loop)
+        self._loop = loop  # here, so that it is never set again after an end that nobody has asked for
+        started.set_result(None)
         await stop
 
     def _fail(self, error: BaseException) -> None:

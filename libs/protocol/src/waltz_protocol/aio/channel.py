@@ -403,7 +403,7 @@ class Channel(Incoming):
         if self.closed:
             return False
         if not self._ready and self._close_error is ChannelClosedError and self._transport is not None:
-            reason += f" (before the handshake was done{': is TLS on at both ends?' * ('peer' in reason)})"
+            reason = f"{reason} (before the handshake was done)"
         self.closed = self._halted = self._stop = True
         self.close_reason = reason
         if self._budget is not None and self._holds:
