@@ -163,8 +163,8 @@ class KazooStore:
         """kazoo keeps the timeout the server granted in a local variable: read it off the result of its
         connect. And it waits for the answer of a single server as long as the session lasts: see
         `_FIRST_WAIT_SHARE`. And its thread ends by an error that it does not know, which it has logged, and
-        nobody would ever be connected again: that is the end of a connection like any other. And it leaves out
-        the hosts that it does not find without a word: they are kept for whoever is told that nobody answers."""
+        nobody would ever be connected again: that is the end of a connection like any other. And it says
+        nothing of hosts whose names are not known: the error of `start` names them."""
         handler = self._client._connection
         original, original_invoke = handler._connect, handler._invoke
         original_loop = handler._connect_loop
