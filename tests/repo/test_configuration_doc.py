@@ -77,7 +77,8 @@ KEYS_OF_0_13_2: dict[type[RoleSettings], set[str]] = {
 }
 
 MEANINGS = {
-    "zookeeper.connectString": "ZooKeeper servers, `host:port,host:port`.",
+    "zookeeper.connectString": "ZooKeeper servers, `host:port,host:port`; with `/prod` behind the last one, "
+    "everything is below that znode.",
     "zookeeper.sessionTimeout": "Session timeout asked for, ms. A server stops serving when it has had no contact for that long.",
     "zookeeper.connectTimeout": "How long the first connection may take, ms.",
     "cluster.root": "Absolute path of the cluster's tree.",

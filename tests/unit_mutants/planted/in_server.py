@@ -33,6 +33,14 @@ SERVER_BUGS = (
         "        if self._leaving:\n            return\n",
         "A server opens a partition that it lost while it waited in line, and fences the new owner.",
     ),
+    _connection(
+        "one_partition_that_cannot_be_made_ends_the_adoption",
+        "ends",
+        "registry.py",
+        "        except Exception as error:\n            self._failed(owned, error)\n            partition = ",
+        "        except PartitionError as error:\n            self._failed(owned, error)\n            partition = ",
+        "One unforeseen error, and partitions that a server was given have nobody who serves them.",
+    ),
     # ---- mounts, flushes, confirmations
     _bug(
         "future_generation_is_confirmed",

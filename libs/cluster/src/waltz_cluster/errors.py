@@ -103,5 +103,11 @@ class InsufficientPartitionsError(ClusterError):
     """The assignment policy was asked for fewer partitions than the old assignment names."""
 
 
+class NotAdoptedError(ClusterError):
+    """A server did not take the partitions it was given: the error that it raised is in the log."""
+
+    retriable = True
+
+
 class ManagerClosedError(ClusterError):
     """The cluster manager was closed while the call was waiting."""

@@ -34,6 +34,7 @@ from waltz_cluster.errors import (
     ConnectionLostError,
     ManagerClosedError,
     NoNodeError,
+    NotAdoptedError,
     SerializationError,
     SessionLostError,
     StoreError,
@@ -269,9 +270,10 @@ class ClusterManager:
             self._wake.set()
             raise ConnectionLostError("the ZooKeeper session changed while the servers were read")
         members = snapshot.members
+        taken = True
         for server_id, registration in tuple(self._registrations.items()):
             mine = snapshot.assignment.partitions_of(server_id) if server_id in members else {}
-            registration.deliver(mine)
+            taken = registration.deliver(mine) and taken
         endpoints: Endpoints = {
             descriptor.endpoint: snapshot.assignment.partitions_of(server_id)
             for server_id, descriptor in sorted(members.items())
@@ -281,13 +283,14 @@ class ClusterManager:
             self._adopted = endpoints
             for listener in tuple(self._listeners):
                 self._tell(listener)
+        if not taken:
+            raise NotAdoptedError("a server failed to adopt its partitions")
 
     def _show(self, picture: Picture) -> None:
-        if picture == self._picture:
-            return
-        self._picture = picture
-        if self._picture_listener is not None:
-            self._picture_listener(picture)
+        if picture != self._picture:
+            self._picture = picture
+            if self._picture_listener is not None:
+                self._picture_listener(picture)
 
     def _tell(self, listener: EndpointsListener) -> None:
         if self._adopted is None:

@@ -66,7 +66,7 @@ class ServerRegistration:
         self._store = store
         self._paths = paths
         self._on_partitions = on_partitions
-        self._delivered: dict[PartitionId, Generation] = {}
+        self._delivered: dict[PartitionId, Generation] | None = {}
         self._arrived = False
         self.descriptor = descriptor
 
@@ -104,15 +104,18 @@ class ServerRegistration:
         """
         await self._registrar.leave(self, timeout_seconds)
 
-    def deliver(self, partitions: Mapping[PartitionId, Generation]) -> None:
-        """Inform the server of its partitions, if they are others than the last time."""
-        if partitions == self._delivered:
-            return
-        self._delivered = dict(partitions)
-        try:
-            self._on_partitions(dict(partitions))
-        except Exception:
-            _log.exception("server %d failed to adopt its partitions", self.server_id)
+    def deliver(self, partitions: Mapping[PartitionId, Generation]) -> bool:
+        """Inform the server of its partitions, if they are others than the last time, or if it has not
+        taken those: False when it does not take these."""
+        if partitions != self._delivered:
+            self._delivered = None
+            try:
+                self._on_partitions(dict(partitions))
+            except Exception:
+                _log.exception("server %d failed to adopt its partitions", self.server_id)
+                return False
+            self._delivered = dict(partitions)
+        return True
 
     # -- the znodes; all called under the manager's lock
 
@@ -124,7 +127,7 @@ class ServerRegistration:
         keep = next((znode for znode in mine if znode.owner == session_id), None)
         changed = False
         if keep is None:
-            if self._delivered:
+            if self._delivered != {}:
                 _log.warning(
                     "server %d is not registered any longer: it gives up its partitions and registers again",
                     self.server_id,

@@ -126,7 +126,7 @@ class ZooKeeperStore(ZooKeeperReads, Protocol):
 
     @property
     def session_id(self) -> int:
-        """The `ephemeral_owner` of the znodes of the present session."""
+        """The `ephemeral_owner` of the znodes of the present session; between two, of the last one."""
         ...
 
     @property

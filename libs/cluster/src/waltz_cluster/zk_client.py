@@ -18,11 +18,13 @@ from typing import Any
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient, KazooState, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import Create, SetData
 from kazoo.retry import ForceRetryError
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from waltz_cluster import errors
+from waltz_cluster.acl import acl_text, parse_acl
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConfigError, ConnectError
 from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents, fire_from_thread
@@ -55,40 +57,6 @@ _FIRST_WAIT_SHARE = 1 / 12
 """Of a session: so long TLS, and the answer to the first request for it, are waited for, and twice as long
 each time that none came. A server may accept a connection and swallow what it is sent (one that is starting,
 a frozen process), and one name may lead to all servers; and one that is slow gets its time."""
-_PERMISSIONS = {
-    "r": Permissions.READ,
-    "w": Permissions.WRITE,
-    "c": Permissions.CREATE,
-    "d": Permissions.DELETE,
-    "a": Permissions.ADMIN,
-}
-
-
-def _letters(mask: int) -> str:
-    return "".join(letter for letter in "cdrwa" if mask & _PERMISSIONS[letter])
-
-
-def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
-    """The value of `zookeeper.acl` as kazoo wants it; ConfigError (one line) for anything else."""
-    if text == "open":
-        return list(OPEN_ACL_UNSAFE)
-    if text in ("creator", "creator-world-read"):
-        if not has_credentials:
-            raise ConfigError(f"zookeeper.acl = {text} needs zookeeper.auth or zookeeper.auth.file")
-        return [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if text == "creator-world-read" else [])]
-    entries = []
-    for entry in text.split(","):
-        scheme, _, rest = entry.strip().partition(":")
-        identity, _, letters = rest.rpartition(":")
-        if not scheme or not letters or set(letters) - set(_PERMISSIONS):
-            raise ConfigError(
-                f"zookeeper.acl: {entry!r} is not open, creator, creator-world-read or scheme:id:permissions (cdrwa)"
-            )
-        mask = 0
-        for letter in letters:
-            mask |= _PERMISSIONS[letter]
-        entries.append(ACL(mask, Id(scheme, identity)))
-    return entries
 
 
 async def connect(settings: ZooKeeperSettings, *, gives_up: bool = False) -> "KazooStore":
@@ -155,6 +123,7 @@ class KazooStore:
         self._thread_epoch = 0
         self._thread_session_id: int | None = None
         self._unknown_hosts: list[str] = []
+        self._session_id = 0
         self._timeout_seconds: float = client._session_timeout / 1000
         self._watch_the_handshake()
         client.add_listener(self._state_changed)
@@ -228,13 +197,14 @@ class KazooStore:
             KazooState.CONNECTED: SessionState.CONNECTED,
             KazooState.SUSPENDED: SessionState.SUSPENDED,
         }.get(state, SessionState.LOST)
-        epoch = self._thread_epoch
-        fire_from_thread(self._loop, lambda: self._deliver(kind, epoch))
+        epoch, session_id = self._thread_epoch, self._thread_session_id or 0
+        fire_from_thread(self._loop, lambda: self._deliver(kind, epoch, session_id))
 
-    def _deliver(self, state: SessionState, epoch: int) -> None:
+    def _deliver(self, state: SessionState, epoch: int, session_id: int) -> None:
         if self._closed:
             return
         if state is SessionState.CONNECTED:
+            self._session_id = session_id
             self._connected.set()
         if self._tracker.deliver(SessionEvent(state, epoch, self._last_contact)):
             level = logging.INFO if state is SessionState.CONNECTED else logging.WARNING
@@ -275,8 +245,7 @@ class KazooStore:
 
     @property
     def session_id(self) -> int:
-        client_id = self._client.client_id
-        return client_id[0] if client_id else 0
+        return self._session_id
 
     @property
     def state(self) -> SessionState:
@@ -357,12 +326,32 @@ class KazooStore:
         make_parents: bool = False,
     ) -> str:
         if make_parents:
+            await self._create_chroot()
             return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
         created = await self._call(
             f"create {path}",
             lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential),
         )
         return str(created)
+
+    async def _create_chroot(self) -> None:
+        """The znode that all paths are below, when the connect string names one that is not there."""
+        chroot = self._client.chroot
+        if not chroot or await self.exists("/") is not None:
+            return
+        parts = chroot.strip("/").split("/")
+        for depth in range(len(parts)):
+            op = CreateOp("/" + "/".join(parts[: depth + 1]), b"")
+            request = self._client.transaction()
+            request._add(self._create_of(op.path, op))
+            try:
+                await self._commit(request, [op])
+            except errors.NodeExistsError:
+                continue
+
+    def _create_of(self, whole_path: str, op: CreateOp) -> Create:
+        acl = self._client.default_acl or OPEN_ACL_UNSAFE
+        return Create(whole_path, op.data, acl, 1 if op.ephemeral else 0)
 
     async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
         return _stat(await self._call(f"set {path}", lambda: self._client.set_async(path, data, version)))
@@ -372,7 +361,7 @@ class KazooStore:
         entries, _ = await self._call(
             f"read the permissions of {path}", lambda: self._client.get_acls_async(path)
         )
-        return [f"{one.id.scheme}:{one.id.id}:{_letters(one.perms)}" for one in entries]
+        return [acl_text(one) for one in entries]
 
     async def set_acl(self, path: str, acl: str) -> None:
         """Set them, in the form of `zookeeper.acl`; ConfigError for another one."""
@@ -388,6 +377,9 @@ class KazooStore:
         request = self._client.transaction()
         for op in ops:
             self._add(request, op)
+        await self._commit(request, ops)
+
+    async def _commit(self, request: TransactionRequest, ops: Sequence[Op]) -> None:
         results = await self._call(f"change {ops[0].path} and others", request.commit_async)
         for op, result in zip(ops, results, strict=True):
             if isinstance(result, Exception) and not isinstance(
@@ -398,12 +390,12 @@ class KazooStore:
             raise errors.StoreError(f"the transaction on {ops[0].path} was rolled back")
 
     def _add(self, request: TransactionRequest, op: Op) -> None:
+        # kazoo's own methods take no znode without data; they put the chroot before the path, as these do
         match op:
-            case CreateOp():  # kazoo's own method cannot create a znode without data
-                acl = self._client.default_acl or OPEN_ACL_UNSAFE
-                request._add(Create(op.path, op.data, acl, 1 if op.ephemeral else 0), None)
+            case CreateOp():
+                request._add(self._create_of(_prefix_root(self._client.chroot, op.path), op))
             case SetOp():
-                request._add(SetData(op.path, op.data, op.version))
+                request._add(SetData(_prefix_root(self._client.chroot, op.path), op.data, op.version))
             case DeleteOp():
                 request.delete(op.path, op.version)
             case CheckOp():

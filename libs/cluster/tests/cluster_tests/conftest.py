@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.errors import NodeExistsError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect
@@ -38,7 +40,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
     server.stop()
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
+@pytest.fixture(params=["memory", "zookeeper", "zookeeper-chroot"])
 async def new_session(request: pytest.FixtureRequest) -> AsyncIterator[NewSession]:
     """Opens further sessions to one and the same server."""
     opened: list[ZooKeeperStore] = []
@@ -50,9 +52,15 @@ async def new_session(request: pytest.FixtureRequest) -> AsyncIterator[NewSessio
             return opened[-1]
     else:
         server: EmbeddedZooKeeper = request.getfixturevalue("zookeeper")
+        chroot = "/below/that" if request.param == "zookeeper-chroot" else ""
+        if chroot:
+            outside = await connect(zookeeper_settings(server.connect_string, "/any"))
+            with suppress(NodeExistsError):
+                await outside.create(chroot, None, make_parents=True)
+            await outside.close()
 
         async def open_session() -> ZooKeeperStore:
-            store: KazooStore = await connect(zookeeper_settings(server.connect_string, "/any"))
+            store: KazooStore = await connect(zookeeper_settings(server.connect_string + chroot, "/any"))
             opened.append(store)
             return store
 

@@ -16,9 +16,10 @@ from kazoo import exceptions as zk
 from cluster_tests.conftest import zookeeper_settings
 from cluster_tests.manager_helpers import Server, seed, until
 from waltz_cluster import errors
+from waltz_cluster.acl import parse_acl
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
-from waltz_cluster.zk_client import CLOSE_SECONDS, GIVE_UP_SESSIONS, KazooStore, connect, map_error, parse_acl
+from waltz_cluster.zk_client import CLOSE_SECONDS, GIVE_UP_SESSIONS, KazooStore, connect, map_error
 from waltz_cluster.zk_connection import ConnectionHandler
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.tls import TlsSettings, client_context
@@ -476,7 +477,7 @@ async def test_stale_epochs_are_dropped_on_the_loop(zookeeper: EmbeddedZooKeeper
     async with session(zookeeper) as store:
         events: list[SessionEvent] = []
         store.add_session_listener(events.append)
-        store._deliver(SessionState.LOST, 0)
+        store._deliver(SessionState.LOST, 0, 0)
         assert store.state is SessionState.CONNECTED
         assert events == []
 

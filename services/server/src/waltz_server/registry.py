@@ -186,7 +186,8 @@ class PartitionRegistry:
         partition_id = owned.partition_id
         log.info("partition gained", partition=partition_id, generation=owned.generation)
         self._surrenders.drop(partition_id)  # two objects would answer for one partition
-        self._expect_hand_over(owned, self._start(owned))
+        if (partition := self._start(owned)) is not None:
+            self._expect_hand_over(owned, partition)
         previous = self._ending.pop(partition_id, None)
         owned.task = self._tasks.create_task(
             self._supervise(owned, previous), name=f"partition-{partition_id}"
@@ -225,8 +226,24 @@ class PartitionRegistry:
         old_owners.prepare(address)
         partition.store.before_fence = take_over
 
-    def _start(self, owned: _Owned) -> Partition:
-        """A new object, open to clients at once: mounts wait inside it for the recovery."""
+    def _start(self, owned: _Owned) -> Partition | None:
+        """A new object, open to clients at once: mounts wait inside it for the recovery. None: there is none
+        yet, and the owner task tries again."""
+        try:
+            return self._started(owned)
+        except Exception as error:
+            self._failed(owned, error)
+            partition = self.partitions.pop(owned.partition_id, None)
+            if partition is not None:
+                partition.close()
+            return None
+
+    @staticmethod
+    def _failed(owned: _Owned, error: Exception) -> None:
+        owned.reason = f"restarting after: {_first_line(error)}"
+        log.error("partition failed", partition=owned.partition_id, exc_info=error)
+
+    def _started(self, owned: _Owned) -> Partition:
         partition = self._make_partition(owned.partition_id, owned.generation)
         owned.partition = self.partitions[owned.partition_id] = partition
         for connection in self._connections:
@@ -247,17 +264,17 @@ class PartitionRegistry:
                 [previous]
             )  # two stores of one partition in one process would fence each other
         backoff = Backoff(FIRST_RESTART_SECONDS, MAX_RESTART_SECONDS)
-        partition = owned.partition
-        while partition is not None and not owned.released.is_set():
+        partition = self.partitions.get(owned.partition_id)
+        while not owned.released.is_set():
             started = asyncio.get_running_loop().time()
             try:
-                await partition.run()
+                if partition is not None:
+                    await partition.run()
             except PartitionError as error:
                 owned.reason = f"restarting: {error}"
                 log.error("partition ended", partition=owned.partition_id, reason=str(error))
             except Exception as error:
-                owned.reason = f"restarting after: {_first_line(error)}"
-                log.error("partition failed", partition=owned.partition_id, exc_info=error)
+                self._failed(owned, error)
             if owned.released.is_set() or self._leaving:
                 break
             self.partitions.pop(owned.partition_id, None)

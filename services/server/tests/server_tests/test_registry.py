@@ -11,6 +11,7 @@ from waltz_protocol.backoff import Backoff
 from waltz_protocol.messages.client import MountResponse, MountState, TransactionDataResponse
 from waltz_protocol.types import ReqId
 from waltz_server import registry as registry_module
+from waltz_server.partition.owned_partition import Partition
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 
@@ -149,6 +150,48 @@ async def test_client_server_13_12_store_that_raises_is_replaced(monkeypatch: py
             while not server.registry.health()[0][0]:
                 await asyncio.sleep(0.001)
         assert failures == 0
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_a_partition_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "FIRST_RESTART_SECONDS", 0.01)
+    async with LoopbackServer({}) as server:
+        registry = server.registry
+        make, left = registry._make_partition, failures
+
+        def failing(partition_id: int, generation: int) -> Partition:
+            nonlocal left
+            if partition_id == 1 and left:
+                left -= 1
+                raise MemoryError("no memory")
+            return make(partition_id, generation)
+
+        registry._make_partition = failing
+        registry.adopt({0: 1, 1: 1, 2: 1})
+        assert registry.owned_ids() == [0, 1, 2]
+        async with asyncio.timeout(30):
+            while len(registry.partitions) < 2:
+                await asyncio.sleep(0)
+            assert list(registry.partitions) == [0, 2]
+            assert registry.health()[1] == (False, "restarting after: no memory")
+            while not all(healthy for healthy, _ in registry.health().values()):
+                await asyncio.sleep(0.001)
+        assert left == 0
+
+
+async def test_a_partition_that_cannot_be_made_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LoopbackServer({}) as server:
+
+        def failing(partition_id: int, generation: int) -> Partition:
+            raise MemoryError("no memory")
+
+        server.registry._make_partition = failing
+        server.registry.adopt({0: 1})
+        await asyncio.sleep(0)
+        server.registry.adopt({})
+        assert server.registry.health() == {}
 
 
 async def test_release_during_the_pause_before_a_restart_ends_it() -> None:
