@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from waltz_spark.errors import OptionError
+from waltz_spark.options import is_secret
 
 NAME = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 
@@ -56,9 +57,9 @@ class Network(_Part):
 
 
 class Application(_Part):
-    """One application. `options`: of the data source, in a ConfigMap; `secretOptions`: name of a Secret
-    whose keys are option names and whose values are passwords; `tlsSecret`: name of a Secret with tls.crt,
-    tls.key and ca.crt."""
+    """One application. `options`: of the data source, in a ConfigMap, and so without passwords;
+    `secretOptions`: name of a Secret whose keys are option names and whose values are passwords;
+    `tlsSecret`: name of a Secret with tls.crt, tls.key and ca.crt."""
 
     name: str = Field(pattern=NAME)
     namespace: str
@@ -112,6 +113,12 @@ def parse(text: str, source: str) -> Application:
         raise OptionError(f"{source}: {where}: {first['msg']}") from None
     if application.streaming and application.volume is None:
         raise OptionError(f"{source}: volume: a streaming application needs one, for its checkpoint")
+    secret = next(filter(is_secret, application.options), None)
+    if secret is not None:
+        raise OptionError(
+            f"{source}: options: {secret} would be in a ConfigMap: put its value into a Secret, under this key, "
+            "name the Secret in secretOptions, and the option in secretOptionNames"
+        )
     return application
 
 

@@ -56,6 +56,11 @@ class Option:
 _CLUSTER_KEY = "client.clusterKey"
 
 
+def is_secret(key: str) -> bool:
+    """Whether the value of this option is for nobody's eyes; however the name is written."""
+    return key.lower().endswith(_SECRET_SUFFIXES)
+
+
 class ClientKeys:
     """The client's keys as given, checked. Pickles, compares and hashes; never shows a secret."""
 
@@ -85,7 +90,7 @@ class ClientKeys:
         return hash(tuple(sorted(self._flat.items())))
 
     def __repr__(self) -> str:
-        shown = {key: "***" if key.endswith(_SECRET_SUFFIXES) else value for key, value in self._flat.items()}
+        shown = {key: "***" if is_secret(key) else value for key, value in self._flat.items()}
         return f"ClientKeys({shown})"
 
 

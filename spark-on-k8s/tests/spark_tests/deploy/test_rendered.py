@@ -203,12 +203,21 @@ def test_mistakes_of_a_command_line(
             "name: a\nnamespace: b\nimage: c\nmain: d\noptions: {}\nexecutor: {instancs: 3}",
             r"executor.instancs",
         ),
+        (
+            "name: a\nnamespace: b\nimage: c\nmain: d\noptions: {Zookeeper.Auth: 'me:hush'}",
+            "options: Zookeeper.Auth would be in a ConfigMap: .* secretOptions, and the option in secretOptionNames",
+        ),
+        (
+            "name: a\nnamespace: b\nimage: c\nmain: d\noptions: {client.ssl.trustStore.password: hush}",
+            "options: client.ssl.trustStore.password would be in a ConfigMap",
+        ),
     ],
 )
 def test_mistakes_in_a_description_are_one_line(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as error:
         parse(text, "app.yaml")
     assert "\n" not in str(error.value)
+    assert "hush" not in str(error.value)
 
 
 def test_the_entrypoint_and_the_scripts_are_shell() -> None:
