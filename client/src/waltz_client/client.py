@@ -308,7 +308,7 @@ class WaltzClient:
         """Id of the last committed transaction as its server says, -1 for an empty log.
         RequestDeadlineError."""
         partitions = self._open.partitions
-        partitions.check(partition)
+        partition = partitions.check(partition)
         return await partitions.server_high_water_mark(partition, deadline_seconds)
 
     @overload
@@ -434,6 +434,7 @@ class WaltzClient:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
         beforehand."""
         partitions = self._open.partitions
+        partition = partitions.check(partition)
         if deadline_seconds is not None:
             deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
         try:
@@ -457,8 +458,8 @@ class WaltzClient:
         Results come in the order of `appends` (and to `on_result` as they are known): Committed, or the
         error `append` would raise (as AppendFailedError where that is not an AppendError). Nothing is
         retried, so the committed ones of a partition are in the order given. At the deadline what is on its
-        way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result. What the
-        iterable raises is raised.
+        way is an OutcomeUnknownError, the one that was to be sent next a DeadlineExceededError, and appends
+        not taken from the iterable yet have no result. What the iterable raises is raised.
         """
         core = self._entered
         with core.life.append_call():
@@ -501,11 +502,11 @@ class WaltzClient:
         """Committed transactions of one or several partitions, in id order within each.
 
         `after`: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
-        None = only what commits from now on. `until`: stop after this id (default: follow forever).
-        `where(header)` leaves out transactions by their header before their payload is asked for:
-        `where=HeaderNamespace("ledger").owns` for a partition that others write to as well. `headers_only`
-        (or `with_data=False`) leaves all payloads out: no request per transaction; `with_data(header)` says
-        whose payload is wanted.
+        None = only what commits from now on. `until`: stop after this id (default: follow forever). A mapping
+        names each of the partitions. `where(header)` leaves out transactions by their header before their
+        payload is asked for: `where=HeaderNamespace("ledger").owns` for a partition that others write to as
+        well. `headers_only` (or `with_data=False`) leaves all payloads out: no request per transaction;
+        `with_data(header)` says whose payload is wanted.
         """
         wanted = False if headers_only else with_data
         return open_feed(self._open, self._settings, partitions, after, wanted, where, until)
@@ -558,7 +559,7 @@ class WaltzClient:
         `last`. ClientClosedError.
         """
         core = self._open
-        core.partitions.check(partition)
+        partition = core.partitions.check(partition)
         return RangeRead(
             core.partitions,
             core.rpc,
@@ -621,7 +622,7 @@ class WaltzClient:
         """
         seconds = call_deadline(deadline_seconds, self._settings.append_deadline_ms)
         core = self._open
-        core.partitions.check(partition)
+        partition = core.partitions.check(partition)
         _check_unnumbered(core)
         with core.life.append_call():
             return await core.submissions.transact(partition, decide, seconds)
@@ -649,7 +650,7 @@ class WaltzClient:
         a close begins."""
         self._open.life.check_not_closing()
         seconds = time_limit("deadline_seconds", deadline_seconds)
-        await self._open.partitions.choose(set(partitions), seconds)
+        await self._open.partitions.choose(partitions, seconds)
 
     def get_partitions(self) -> list[int]:
         """The partitions this client takes part in."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
+from waltz_client._internal.arguments import time_limit
 from waltz_client.errors import UsageError
 from waltz_client.serializers import Serializer, payload_of
 from waltz_protocol.locks import LockId
@@ -76,9 +77,11 @@ class TransactionContext(abc.ABC):
 
     def __init__(self, *, expires_after_seconds: float | None = None) -> None:
         self._created_at = time.time()
+        if expires_after_seconds is not None:
+            expires_after_seconds = time_limit("expires_after_seconds", expires_after_seconds)
         self.expires_after_seconds = expires_after_seconds
-        """Seconds after `creation_time` when it is not tried again; None =
-        `client.transactionExpirationMs`."""
+        """Seconds after `creation_time` when it is not tried again, infinity: never; None =
+        `client.transactionExpirationMs`. UsageError for what is no number of seconds."""
 
     @property
     def creation_time(self) -> int:

@@ -263,7 +263,8 @@ class OutcomeUnknownError(AppendError):
 
 class RepeatTooOldError(OutcomeUnknownError):
     """An append was sent again, and its server no longer looks so far back in the log for its first copy
-    (`server.repeatWindow`): it was not taken as a new one. Read from where you were and compare."""
+    (`server.repeatWindow`): it was not taken as a new one. Read from where you were and compare. Of a named
+    producer the number stays refused: an event that is not in the log gets one above `last_sequence`."""
 
 
 class SequenceInUseError(AppendError):

@@ -67,13 +67,11 @@ class ServerRequests:
         return await self._one(server, deadline_seconds).remove_preferred(ids)
 
     def _checked(self, partitions: Iterable[int]) -> tuple[int, ...]:
-        ids = tuple(partitions)
+        ids = tuple(map(self._partitions.check, partitions))
         if not ids:
             raise UsageError(
                 "name at least one partition"
             )  # an empty list makes some servers close the connection
-        for partition_id in ids:
-            self._partitions.check(partition_id)
         return ids
 
     def _one(self, server: Endpoint | str, deadline_seconds: float | None) -> AdminRequests:

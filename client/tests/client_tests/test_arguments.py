@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,6 +16,9 @@ from waltz_client import (
     AppendFailedError,
     Committed,
     DeadlineExceededError,
+    LockId,
+    TransactionBuilder,
+    TransactionContext,
     UsageError,
     WaltzClient,
 )
@@ -286,3 +290,151 @@ async def test_a_deadline_that_had_passed_at_the_call_is_named() -> None:
                 await client.append(partition=0, data=b"x", deadline_seconds=seconds)
         with pytest.raises(DeadlineExceededError):
             await client.transact(0, lambda to: to.set_transaction_data(b"x", BYTES), deadline_seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, -float("inf")])
+async def test_append_many_sends_nothing_once_its_deadline_has_passed(seconds: float) -> None:
+    log = log_of_five()
+    async with log.client() as client, asyncio.timeout(20):
+        await client.writable(0)
+        taken = iter([Append(0, b"x"), Append(0, b"y")])
+        (result,) = await client.append_many(taken, deadline_seconds=seconds)
+        assert isinstance(result, DeadlineExceededError)
+        assert len(list(taken)) == 1
+        assert await client.high_water_mark(0) == 4
+
+
+class Written(TransactionContext):
+    """One transaction of a partition of some type."""
+
+    partition: object = 0
+    committed = False
+
+    def partition_id(self, num_partitions: int) -> int:
+        return self.partition  # type: ignore[return-value]
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        builder.set_transaction_data(b"x", BYTES)
+        return True
+
+    def on_completion(self, committed: bool) -> None:
+        self.committed = committed
+
+
+@pytest.mark.parametrize("wrong", [NAN, "1", True, 10**400], ids=["nan", "text", "bool", "huge"])
+def test_a_context_s_expiration_is_a_number_of_seconds(wrong: float) -> None:
+    with pytest.raises(UsageError, match="expires_after_seconds"):
+        Written(expires_after_seconds=wrong)
+
+
+# -- partitions ----------------------------------------------------------------------------------------------
+
+
+async def of_context(client: WaltzClient, partition: object) -> int:
+    context = Written()
+    context.partition = partition
+    await client.submit(context)
+    await client.flush_transactions()
+    await until(lambda: context.committed)
+    return await client.high_water_mark(0)
+
+
+async def of_many(client: WaltzClient, partition: int) -> object:
+    (result,) = await client.append_many([Append(partition, b"x")])
+    if isinstance(result, AppendFailedError) and result.__cause__ is not None:
+        raise result.__cause__
+    return result
+
+
+async def decided(client: WaltzClient, partition: int) -> object:
+    def decide(builder: TransactionBuilder) -> None:
+        builder.set_transaction_data(b"x", BYTES)
+
+    return (await client.transact(partition, decide)).committed
+
+
+async def sent_now(client: WaltzClient, partition: int) -> object:
+    await client.writable(0)
+    done = asyncio.get_running_loop().create_future()
+    client.append_nowait(partition=partition, data=b"x", on_done=done.set_result)
+    return (await done).result()
+
+
+async def fed(client: WaltzClient, partitions: object, **arguments: object) -> list[int]:
+    feed = client.feed(partitions, until=4, **arguments)  # type: ignore[call-overload]
+    return [one.transaction_id async for one in feed]
+
+
+async def ranged(client: WaltzClient, partition: int) -> list[int]:
+    async with client.read_range(partition, 0, 1) as read:
+        return [one for batch in [batch async for batch in read] for one in batch.transaction_ids]
+
+
+IN_PARTITION: dict[str, tuple[Callable[[WaltzClient, int], Awaitable[object]], object]] = {
+    "append": (lambda client, of: client.append(partition=of, data=b"x"), Committed(0, 5)),
+    "append_nowait": (sent_now, Committed(0, 5)),
+    "append_many": (of_many, Committed(0, 5)),
+    "transact": (decided, Committed(0, 5)),
+    "submit": (of_context, 5),
+    "writable": (lambda client, of: client.writable(of), None),
+    "high_water_mark": (lambda client, of: client.high_water_mark(of), 4),
+    "get_data": (lambda client, of: client.get_data(of, 3), b"3"),
+    "feed": (fed, [0, 1, 2, 3, 4]),
+    "feed of several": (lambda client, of: fed(client, [of]), [0, 1, 2, 3, 4]),
+    "feed after": (lambda client, of: fed(client, of, after={0: 2}), [3, 4]),
+    "read_range": (ranged, [0, 1]),
+}
+
+
+@pytest.mark.parametrize("call", IN_PARTITION)
+async def test_a_partition_may_be_a_whole_number_of_another_library(call: str) -> None:
+    async with log_of_five().client() as client, asyncio.timeout(20):
+        function, expected = IN_PARTITION[call]
+        result = await function(client, Whole(0))  # type: ignore[arg-type]
+        assert result == expected
+        if isinstance(result, Committed):
+            assert type(result.partition_id) is int
+        assert all(type(number) is int for number in client.get_partitions())
+
+
+@pytest.mark.parametrize("wrong", [True, 0.0, None])
+@pytest.mark.parametrize("call", IN_PARTITION)
+async def test_what_is_no_partition_is_refused_by_name(call: str, wrong: int) -> None:
+    async with log_of_five().client() as client, asyncio.timeout(20):
+        with pytest.raises(UsageError, match="a partition is a whole number, not"):
+            await IN_PARTITION[call][0](client, wrong)
+        assert await client.high_water_mark(0) == 4
+
+
+async def test_partitions_may_be_chosen_by_whole_numbers_of_another_library() -> None:
+    async with log_of_five().client(settings={"client.autoMount": False}) as client, asyncio.timeout(20):
+        await client.set_partitions([Whole(1), Whole(0)])  # type: ignore[list-item]
+        assert client.get_partitions() == [0, 1]
+        await client.append(partition=0, data=b"x")
+        with pytest.raises(UsageError, match="a partition is a whole number, not \\[0\\]"):
+            await client.set_partitions([[0]])  # type: ignore[list-item]
+
+
+async def test_numbers_of_a_producer_and_of_locks_may_be_of_another_library() -> None:
+    settings = {"client.mockDriver": InProcessLog(num_partitions=1)}
+    async with WaltzClient.connect(settings, producer="orders") as client, asyncio.timeout(20):
+        await client.append(
+            partition=Whole(0),  # type: ignore[arg-type]
+            data=b"x",
+            sequence=Whole(7),  # type: ignore[arg-type]
+            write_locks=[LockId("row", Whole(3))],  # type: ignore[arg-type]
+        )
+        assert await client.last_sequence(Whole(0)) == 7  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="a sequence number"):
+            await client.append(partition=0, data=b"x", sequence=True)
+        with pytest.raises(UsageError, match="LockId"):
+            await client.append(partition=0, data=b"x", sequence=8, write_locks=[LockId("row", 1.0)])  # type: ignore[arg-type]
+    assert LockId("row", Whole(-3)).hash == LockId("row", -3).hash  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["after", "until"])
+async def test_a_mapping_without_an_asked_partition_is_refused(name: str) -> None:
+    async with log_of_five().client() as client, asyncio.timeout(20):
+        with pytest.raises(UsageError, match=f"{name} has nothing for partition 1"):
+            client.feed([0, 1], **{name: {0: 4}})  # type: ignore[call-overload]
+        assert await ids_of_feed(client, **{"until": 4, name: defaultdict(lambda: 3)}) in ([4], [0, 1, 2, 3])

@@ -17,6 +17,7 @@ from waltz_client import (
     OutcomeUnknownError,
     PendingAppend,
     ProducerFencedError,
+    RepeatTooOldError,
     TransactionTooLargeError,
     WindowFullError,
 )
@@ -96,6 +97,23 @@ async def test_what_is_too_old_while_the_feed_is_behind_is_sent_again() -> None:
         assert window.answered(answer, 0), "it is to be sent again"
         log.partition(0).release()
         assert await pending == Committed(0, 1)
+
+
+async def test_a_number_that_lies_too_far_back_says_what_is_left_to_do() -> None:
+    log = InProcessLog()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"5", sequence=5)
+        partition = client._core.partitions.streams[0]  # type: ignore[union-attr]
+        log.partition(0).hold()
+        pending = under_way(client.append(partition=0, data=b"1", sequence=1))
+        await until(lambda: log.partition(0).waiting)
+        entry = partition.window.monitor.oldest
+        assert entry is not None
+        partition.append_answered(Answer(Verdict.REPEAT_TOO_OLD, entry.generation, 1, 1, 40))
+        with pytest.raises(RepeatTooOldError, match=r"number 1 before transaction 40") as caught:
+            await pending
+        assert "read" in str(caught.value)
+        assert "last_sequence" in str(caught.value)
 
 
 async def test_safety_e8_too_large_for_this_server_says_nothing_about_another_instance() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -272,7 +273,7 @@ class Appender:
         deadline = None if deadline_seconds is None else loop.time() + deadline_seconds
         try:
             async with asyncio.timeout_at(deadline) as limit:
-                await self._send_all(appends, batch)
+                await self._send_all(appends, batch, math.inf if deadline is None else deadline)
                 await batch.wait()
         except TimeoutError:
             if not limit.expired():  # of the caller's iterable or function
@@ -284,12 +285,14 @@ class Appender:
             raise
         return batch.results
 
-    async def _send_all(self, appends: Iterable[Append], batch: _Batch) -> None:
+    async def _send_all(self, appends: Iterable[Append], batch: _Batch, deadline: float) -> None:
         partitions, settings = self._partitions, self._settings
         loop = asyncio.get_running_loop()
         for append in appends:
             index = batch.add(append)
             called_at = loop.time()
+            if called_at >= deadline:
+                await loop.create_future()  # it is the caller's timer that ends this, at once
             try:
                 request = append_request(
                     settings,
@@ -307,7 +310,7 @@ class Appender:
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.may_send:
                     await partition.wait_writable()
-                handle = PendingAppend(append.partition, batch.done, index, called_at)
+                handle = PendingAppend(request.partition_id, batch.done, index, called_at)
                 batch.sent[index] = handle
                 partition.send_append(handle, request)
             except AppendError as error:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numbers
 import operator
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from waltz_client.errors import UsageError
+
+T = TypeVar("T")
 
 LAST_ID = 2**63 - 1
 
@@ -18,11 +22,31 @@ def whole_number(name: str, given: object) -> int:
         raise UsageError(f"{name} is a whole number, not {given!r}") from None
 
 
+def counted_number(name: str, given: object) -> int:
+    """As `whole_number`, but no bool: what it numbers has no number that is true."""
+    if isinstance(given, bool):
+        raise UsageError(f"{name} is a whole number, not {given!r}")
+    return whole_number(name, given)
+
+
 def partition_number(given: object) -> int:
-    """UsageError for anything but an int."""
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise UsageError(f"a partition is a number, not {given!r}")
-    return given
+    """The number of a partition; UsageError. Whether the cluster has it is the caller's business."""
+    return counted_number("a partition", given)
+
+
+def partition_numbers(given: object) -> list[int]:
+    """Of one partition, or of several; UsageError."""
+    return [partition_number(one) for one in (given if isinstance(given, Iterable) else (given,))]
+
+
+def for_partition(name: str, given: T | Mapping[int, T], partition_id: int) -> T:
+    """What is given for all partitions, or in a mapping for this one; UsageError where it leaves that out."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return given[partition_id]
+    except KeyError:
+        raise UsageError(f"{name} has nothing for partition {partition_id}") from None
 
 
 def time_limit(name: str, given: object) -> float:

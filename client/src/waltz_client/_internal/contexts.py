@@ -167,8 +167,7 @@ class Submissions:
     async def _execute_and_send(self, submission: Submission) -> None:
         partitions = self._partitions
         context = submission.context
-        partition_id = context.partition_id(partitions.count)
-        partitions.check(partition_id)
+        partition_id = partitions.check(context.partition_id(partitions.count))
         if submission.partition_id != partition_id:
             self._withdraw(submission)
             submission.partition_id = partition_id

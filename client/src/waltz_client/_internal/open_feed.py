@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from waltz_client._internal.arguments import LAST_ID, whole_number
+from waltz_client._internal.arguments import LAST_ID, for_partition, partition_numbers, whole_number
 from waltz_client._internal.core import ClientCore
 from waltz_client.errors import UsageError
 from waltz_client.feed import Feed, HeaderTest
@@ -21,15 +21,15 @@ def open_feed(
     until: int | Mapping[int, int] | None,
 ) -> Feed:
     """See `WaltzClient.feed`. UsageError, PartitionNotFoundError, PartitionInactiveError."""
-    ids = [partitions] if isinstance(partitions, int) else list(partitions)
+    ids = partition_numbers(partitions)
     if not ids or len(set(ids)) != len(ids):
         raise UsageError("a feed needs at least one partition, each once")
     for partition_id in ids:
         core.partitions.check(partition_id)
-    places = {p: _place(after[p] if isinstance(after, Mapping) else after) for p in ids}
+    places = {p: _place(for_partition("after", after, p)) for p in ids}
     ends = None
     if until is not None:
-        ends = {p: _end(until[p] if isinstance(until, Mapping) else until) for p in ids}
+        ends = {p: _end(for_partition("until", until, p)) for p in ids}
     readers = [(core.partitions.readers(p), place) for p, place in places.items()]
     return Feed(readers, core.rpc, settings, with_data=with_data, where=where, until=ends)
 

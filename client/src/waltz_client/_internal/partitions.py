@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -182,10 +182,13 @@ class Partitions:
 
     # -- taking part -----------------------------------------------------------------------------------------
 
-    def check(self, partition_id: int) -> None:
-        """PartitionNotFoundError, one line, for a number the cluster does not have."""
-        if not 0 <= partition_number(partition_id) < self.count:
-            raise PartitionNotFoundError(partition_id, self.count)
+    def check(self, partition_id: int) -> int:
+        """The number as an int, of whatever type it is; UsageError for what is none, PartitionNotFoundError,
+        one line, for one that the cluster does not have."""
+        number = partition_number(partition_id)
+        if not 0 <= number < self.count:
+            raise PartitionNotFoundError(number, self.count)
+        return number
 
     def use(self, partition_id: int) -> StreamPartition:
         """The partition, taking part in it. PartitionInactiveError when the choice was left to
@@ -244,6 +247,7 @@ class Partitions:
 
     async def last_sequence(self, producer: Producer, partition_id: int, deadline_seconds: float) -> int:
         """See `WaltzClient.last_sequence`."""
+        partition_id = self.check(partition_id)
         partition = self.use(partition_id)
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -286,14 +290,13 @@ class Partitions:
         self.appliers[partition_id] = partition.application = applier
         self._applier_tasks[partition_id] = self.spawn(applier.run(), f"apply partition {partition_id}")
 
-    async def choose(self, chosen: set[int], deadline_seconds: float) -> None:
+    async def choose(self, wanted: Iterable[int], deadline_seconds: float) -> None:
         """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as
         unknown. Cancellation: those that have not been let go by then stay in use."""
         self._life.check_open()
         if self._settings.auto_mount:
             raise UsageError("set_partitions needs client.autoMount: false")
-        for partition_id in chosen:
-            self.check(partition_id)
+        chosen = {self.check(partition_id) for partition_id in wanted}
         async with self._choosing:
             self._chosen = set(chosen)
             leaving = [p for p in self.streams.values() if p.active and p.partition_id not in chosen]
@@ -413,7 +416,7 @@ class Partitions:
         """The payload of any transaction. An id above the high-water mark is never asked for: some servers
         would remember the failure for good. TransactionNotFoundError, RequestDeadlineError."""
         self._life.check_open()
-        self.check(partition_id)
+        partition_id = self.check(partition_id)
         transaction_id = whole_number("transaction_id", transaction_id)
         if transaction_id < 0:
             raise UsageError(f"{transaction_id} is not a transaction id")

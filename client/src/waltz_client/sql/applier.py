@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import sqlalchemy as sa
 
+from waltz_client._internal.arguments import for_partition, partition_numbers
 from waltz_client.client import WaltzClient
 from waltz_client.errors import RequestDeadlineError, StopApplyingError, UsageError
 from waltz_client.feed import HeaderTest
@@ -290,8 +291,8 @@ class SqlApplier:
         """
         if partitions is None:
             partitions = range(client.num_partitions)
-        ids = [partitions] if isinstance(partitions, int) else list(partitions)
-        ends = {p: until[p] if isinstance(until, Mapping) else until for p in ids}
+        ids = partition_numbers(partitions)
+        ends = {p: for_partition("until", until, p) for p in ids}
         for partition_id in ids:
             self.stopped.pop(partition_id, None)
         try:

@@ -18,6 +18,7 @@ names one of them wait.
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from operator import index
 from typing import NamedTuple, Self
 
 from waltz_protocol.keys import key_hash
@@ -58,7 +59,7 @@ class LockId(NamedTuple):
         units = self.name.encode("utf-16-be", "surrogatepass")
         for i in range(0, len(units), 2):
             h = (31 * h + (units[i] << 8) + units[i + 1]) & 0xFFFFFFFF
-        unsigned = self.id & _MASK_64
+        unsigned = index(self.id) & _MASK_64  # those of other libraries have widths of their own
         h ^= (unsigned ^ (unsigned >> 32)) & 0xFFFFFFFF
         return h - ((h & 0x80000000) << 1)
 

@@ -63,7 +63,7 @@ def append_request(
 ) -> AppendRequest:
     """The request with these facts: UsageError, TransactionTooLargeError."""
     if type(partition_id) is not int:
-        partition_number(partition_id)
+        partition_id = partition_number(partition_id)
     if not isinstance(data, bytes):
         if not isinstance(data, (bytearray, memoryview)):
             raise UsageError(f"data must be bytes, not {type(data).__name__}")
@@ -83,7 +83,7 @@ def append_request(
         if not -1 <= as_of <= LAST_ID:
             raise UsageError(f"as_of {as_of} is not a transaction id or -1")
     if sequence is not None:
-        check_sequence(sequence)
+        sequence = check_sequence(sequence)
     if not write_locks and not read_locks and not append_locks:
         return _make(AppendRequest, (partition_id, data, header, (), (), (), as_of, sequence))
     write, read, append = lock_hashes(write_locks), lock_hashes(read_locks), lock_hashes(append_locks)

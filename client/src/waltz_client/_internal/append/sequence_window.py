@@ -29,6 +29,7 @@ from waltz_client._internal.producer import Instance
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.errors import (
     Outcome,
+    RepeatTooOldError,
     SequenceInUseError,
     SequenceUnsupportedError,
     TransactionTooLargeError,
@@ -314,6 +315,12 @@ class SequenceWindow(AppendWindow):
         elif answer.verdict is Verdict.REPEAT_TOO_OLD and self._searches_less(entry):
             return True
         elif answer.verdict is Verdict.REPEAT_TOO_OLD:
+            entry.failure = RepeatTooOldError(
+                f"append to partition {entry.partition_id} has no outcome: its server does not look for the sequence "
+                f"number {sequence} before transaction {answer.number}, and takes none that may be there: read the "
+                "log to see whether it is, and append what is not with a number above last_sequence",
+                partition_id=entry.partition_id,
+            )
             self.deliver(monitor.refused(sequence, generation, Cause.TOO_OLD))
         elif answer.verdict is Verdict.TOO_LARGE:
             entry.failure = TransactionTooLargeError(

@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections import deque
 
+from waltz_client._internal.arguments import counted_number
 from waltz_client.errors import UsageError
 from waltz_cluster.serializers import Checkpoint
 
@@ -22,9 +23,10 @@ _HEADER_AND_LENGTH = struct.Struct(">ii").pack
 
 def check_sequence(sequence: int) -> int:
     """A number that an application gives to an append; UsageError."""
-    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= MAX_SEQUENCE:
-        raise UsageError(f"a sequence number is 0 to {MAX_SEQUENCE}, not {sequence!r}")
-    return sequence
+    number = counted_number("a sequence number", sequence)
+    if not 0 <= number <= MAX_SEQUENCE:
+        raise UsageError(f"a sequence number is 0 to {MAX_SEQUENCE}, not {number}")
+    return number
 
 
 def content_checksum(header: int, data: bytes) -> int:
