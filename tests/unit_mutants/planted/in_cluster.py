@@ -225,4 +225,12 @@ CLUSTER_BUGS = (
         "            self._delivered = dict(partitions)\n            try:",
         "One unforeseen error, and partitions have no server until the next assignment.",
     ),
+    _bug(
+        "generation_without_a_next_one_stops_all_assignments",
+        "ends",
+        "assignment.py",
+        "        if generations[partition_id] == LAST_GENERATION:\n",
+        "        if False:\n",
+        "One damaged generation in ZooKeeper, and no server that comes or goes is noticed any longer.",
+    ),
 )

@@ -6,9 +6,12 @@ fair share, then the rest. A server that comes or goes moves the fewest partitio
 generation of a partition grows by one exactly when its owner changes (the first owner gets generation 1).
 
 Invariants of the result (checked before it is returned)
-  1. every partition 0..P-1 belongs to exactly one server; every member is listed, also with nothing;
+  1. every partition 0..P-1 belongs to exactly one server; every member is listed, also with nothing, and
+     nobody else, except for (4);
   2. a partition whose owner stayed keeps its generation; any other has its old generation + 1;
-  3. a preferred partition is with a server that prefers it (the lowest id of those that do).
+  3. a preferred partition is with a server that prefers it (the lowest id of those that do);
+  4. a partition in its last generation stays with the server that it has, member or not: there is no number
+     for another owner, and others are not to wait for one. (No cluster comes so far: the number is damaged.)
 
 Mended against 0.13.2: an extra slot counts as used only when a server's count *exceeds* the fair share, so
 that preferences with a remainder never leave partitions over; servers are visited in ascending order of their
@@ -21,6 +24,7 @@ from waltz_cluster.errors import ClusterError, InsufficientPartitionsError
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
 from waltz_protocol.types import Generation, PartitionId
 
+LAST_GENERATION = Generation(2**31 - 1)
 Shuffle = Callable[[list[tuple[PartitionId, Generation]]], None]
 
 
@@ -36,8 +40,17 @@ class _Distribution:
         self._generations = generations
         self._owners = owners
         self.given: dict[int, list[tuple[PartitionId, Generation]]] = {server_id: [] for server_id in servers}
+        self.absent: dict[int, list[tuple[PartitionId, Generation]]] = {}
         self.open = dict.fromkeys(generations)
         self.share, self.extra = divmod(len(generations), len(self.given))
+
+    def keep(self, server_id: int, partition_id: PartitionId) -> None:
+        """What cannot change its owner, who need not be a member."""
+        if server_id in self.given:
+            self.give(server_id, partition_id)
+        else:
+            del self.open[partition_id]
+            self.absent.setdefault(server_id, []).append((partition_id, self._generations[partition_id]))
 
     def give(self, server_id: int, partition_id: PartitionId) -> None:
         generation = self._generations[partition_id]
@@ -82,6 +95,9 @@ def assign(
                 generations[partition_id] = generation
                 owners[partition_id] = server_id
     work = _Distribution(generations, owners, sorted(members))
+    for partition_id, server_id in owners.items():
+        if generations[partition_id] == LAST_GENERATION:
+            work.keep(server_id, partition_id)
     _prefer(work, members)
     _keep(work, owners)
     _fill(work)
@@ -89,7 +105,18 @@ def assign(
         raise ClusterError(f"no server was found for partitions {sorted(work.open)}")
     for given in work.given.values():
         shuffle(given)
-    return PartitionAssignment(cversion, num_partitions, {s: tuple(given) for s, given in work.given.items()})
+    servers = {s: tuple(given) for s, given in (work.given | work.absent).items()}
+    return PartitionAssignment(cversion, num_partitions, servers)
+
+
+def at_their_last(assignment: PartitionAssignment) -> dict[PartitionId, int]:
+    """The partitions in their last generation, and whose they are."""
+    return {
+        partition_id: server_id
+        for server_id, given in assignment.servers.items()
+        for partition_id, generation in given
+        if generation == LAST_GENERATION
+    }
 
 
 def _prefer(work: _Distribution, members: Mapping[int, ServerDescriptor]) -> None:

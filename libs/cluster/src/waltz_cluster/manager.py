@@ -22,7 +22,7 @@ restart moves partitions twice. A server must open its port before it registers:
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -53,12 +53,7 @@ from waltz_cluster.registration import (
     load_preferred,
     store_preferred,
 )
-from waltz_cluster.serializers import (
-    ClusterParams,
-    PartitionAssignment,
-    PartitionMetadata,
-    ServerDescriptor,
-)
+from waltz_cluster.serializers import ClusterParams, PartitionAssignment, PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.backoff import AROUND, Backoff
@@ -224,14 +219,7 @@ class ClusterManager:
     async def _write_assignment(self, snapshot: Snapshot) -> bool:
         """Compute the assignment for these members and write it, unless it is the present one;
         VersionConflictError."""
-        old = await self._with_known_generations(snapshot.assignment)
-        new = policy.assign(
-            snapshot.cversion,
-            old,
-            self.cluster_params.num_partitions,
-            snapshot.members,
-            self._rng.shuffle,
-        )
+        new = await self._assign(snapshot.cversion, snapshot, snapshot.members)
         if snapshot.consistent and policy.same_owners(new, snapshot.assignment):
             return False
         await self._store.set(self._paths.server_descriptors, new.to_bytes(), version=snapshot.version)
@@ -239,6 +227,21 @@ class ClusterManager:
             "assigned %d partitions to servers %s", new.num_partitions, ", ".join(map(str, new.servers))
         )
         return True
+
+    async def _assign(
+        self, cversion: int, snapshot: Snapshot, members: Mapping[int, ServerDescriptor]
+    ) -> PartitionAssignment:
+        old = await self._with_known_generations(snapshot.assignment)
+        new = policy.assign(cversion, old, self.cluster_params.num_partitions, members, self._rng.shuffle)
+        for partition_id, server_id in policy.at_their_last(new).items():
+            _log.error(
+                "partition %d stays with server %d, whether it is there or not: its generation in ZooKeeper is the "
+                "last one there is, which no cluster comes to; compare it with a copy of the tree",
+                partition_id,
+                server_id,
+                extra={"partition": partition_id},
+            )
+        return new
 
     async def _with_known_generations(self, old: PartitionAssignment) -> PartitionAssignment:
         """An assignment that lost partitions (an empty znode) must not restart their generations: the
@@ -324,10 +327,7 @@ class ClusterManager:
             members = members_without(snapshot, name)
             if evicted is None or not self._registrations.keys() & members.keys():
                 return False
-            old = await self._with_known_generations(snapshot.assignment)
-            new = policy.assign(
-                snapshot.cversion + 1, old, self.cluster_params.num_partitions, members, self._rng.shuffle
-            )
+            new = await self._assign(snapshot.cversion + 1, snapshot, members)
             done = await write_eviction(self._store, self._paths, snapshot, evicted, new)
         self._wake.set()
         return done

@@ -12,7 +12,7 @@ partitions again.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from waltz_cluster.assignment import assign, same_owners
+from waltz_cluster.assignment import LAST_GENERATION, assign, same_owners
 from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.membership import MembershipReader
 from waltz_cluster.paths import ClusterPaths
@@ -42,6 +42,10 @@ def moved(
         generation = dict(servers.get(move.source, ())).get(PartitionId(move.partition))
         if generation is None:
             raise ClusterError(f"partition {move.partition} is not with server {move.source}")
+        if generation == LAST_GENERATION:
+            raise ClusterError(
+                f"partition {move.partition} stays with server {move.source}: it is in its last generation"
+            )
         if move.target not in members:
             raise ClusterError(f"server {move.target} is not registered")
         servers[move.source].remove((PartitionId(move.partition), generation))

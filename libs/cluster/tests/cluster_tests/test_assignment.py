@@ -86,6 +86,34 @@ def test_generations_known_from_elsewhere_are_not_restarted() -> None:
     assert policy.with_generations(old, {PartitionId(1): Generation(3)}) is old
 
 
+@pytest.mark.parametrize(
+    ("preferences", "shown"),
+    [
+        ({1: [], 2: []}, {1: "p0g2147483647 p1g1", 2: "p2g3 p3g1"}),
+        ({2: [0], 3: []}, {1: "p0g2147483647", 2: "p2g3 p3g1", 3: "p1g2"}),
+        ({1: [], 2: [0, 1, 3]}, {1: "p0g2147483647 p2g4", 2: "p1g2 p3g1"}),
+    ],
+    ids=["its server is there", "its server is gone", "another one wants it"],
+)
+def test_a_partition_in_its_last_generation_stays_and_holds_up_no_other(
+    preferences: Preferences, shown: dict[int, str]
+) -> None:
+    last = policy.LAST_GENERATION
+    old = PartitionAssignment(
+        1,
+        4,
+        {
+            1: ((PartitionId(0), last), (PartitionId(1), Generation(1))),
+            2: ((PartitionId(2), Generation(3)), (PartitionId(3), Generation(1))),
+        },
+    )
+    result = assign(old, 4, preferences)
+    assert show(result) == shown
+    assert PartitionAssignment.from_bytes(result.to_bytes()) == result
+    assert policy.at_their_last(result) == {0: 1}
+    assert policy.same_owners(assign(result, 4, preferences), result)
+
+
 def test_the_shuffle_is_injected() -> None:
     rng = random.Random(3)
     one = policy.assign(1, PartitionAssignment(), 8, members({1: []}), rng.shuffle)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_tests.manager_helpers import ROOT, assignment_of, memory_cluster, start_server, until
-from waltz_cluster.assignment import assign, same_owners
+from waltz_cluster.assignment import LAST_GENERATION, assign, same_owners
 from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.moving import ServerMove, move_partitions, moved
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
@@ -53,6 +53,12 @@ def test_what_moves_gets_its_next_generation_and_the_rest_stays() -> None:
 def test_what_would_not_last_is_refused(moves: list[ServerMove], prefers: dict[int, int], says: str) -> None:
     with pytest.raises(ClusterError, match=says):
         moved(fair(4, 1, 2), members(1, 2, prefers=prefers), moves)
+
+
+def test_a_partition_in_its_last_generation_is_not_moved() -> None:
+    held = PartitionAssignment(7, 2, {1: ((PartitionId(0), LAST_GENERATION),), 2: ()})
+    with pytest.raises(ClusterError, match="partition 0 stays with server 1: it is in its last generation"):
+        moved(held, members(1, 2), [ServerMove(0, 1, 2)])
 
 
 @given(st.integers(1, 12), st.integers(2, 5), st.randoms(use_true_random=False))
