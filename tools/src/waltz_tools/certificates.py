@@ -113,9 +113,11 @@ class CertificateFolder:
 
     # -- making ----------------------------------------------------------------------------------------------
 
-    def init(self, cluster: str, wanted: Sequence[Wanted], days: float) -> list[str]:
-        """An authority unless there is one, and what is wanted and not there yet; the names that were
-        made."""
+    def init(self, cluster: str | None, wanted: Sequence[Wanted], days: float) -> list[str]:
+        """An authority unless there is one, which then has to be the cluster's if one is named, and what is
+        wanted and not there yet; the names that were made."""
+        if self.exists and cluster is not None:
+            self._check_authority(cluster)
         missing = [each for each in wanted if not self._is_there(each)]
         if not self.exists:
             strays = [
@@ -125,7 +127,9 @@ class CertificateFolder:
                 raise ToolError(
                     f"{strays[0]} exists without {self._authority / 'ca.crt'}: give an empty directory"
                 )
-            self._write_authority(make_authority(f"{cluster} authority", self._now, AUTHORITY_SECONDS))
+            self._write_authority(
+                make_authority(f"{cluster or 'waltz'} authority", self._now, AUTHORITY_SECONDS)
+            )
         signer = self._signer() if missing else None
         for each in missing:
             if signer is not None:
@@ -181,6 +185,14 @@ class CertificateFolder:
         return show_files(paths, self._now)
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _check_authority(self, cluster: str) -> None:
+        name = describe_file(self._authority / "ca.crt").common_name
+        if not f"{cluster} authority".startswith(name.rpartition(" ")[0] or name):  # it may be cut
+            raise ToolError(
+                f"the authority in {self._authority} is that of {name}, not that of a cluster {cluster}: leave "
+                "--cluster out to use it, or give another directory"
+            )
 
     def _is_there(self, wanted: Wanted) -> bool:
         path = self.path / wanted.name / "tls.crt"

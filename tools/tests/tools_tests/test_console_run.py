@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, CookieJar
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from waltz_admin.authority import issue, make_authority
 from waltz_tools.console.run import link, serving
@@ -95,6 +101,18 @@ async def test_what_keeps_it_from_listening_is_one_sentence(config: Path, pems: 
     wrong = ConsoleSettings(new_token(), port=0, certificate=pems["key"], key=pems["key"])
     with pytest.raises(ToolError, match="cannot be used"):
         await _start(config, wrong)
+
+
+async def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
+    config: Path, pems: dict[str, str]
+) -> None:
+    key = load_pem_private_key(Path(pems["key"]).read_bytes(), None)
+    Path(pems["key"]).write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    )
+    settings = ConsoleSettings(new_token(), port=0, certificate=pems["certificate"], key=pems["key"])
+    with pytest.raises(ToolError, match=r"key\.pem has a password: give the console a key without one"):
+        await _start(config, settings)
 
 
 async def _start(config: Path, settings: ConsoleSettings) -> None:

@@ -41,6 +41,16 @@ def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
         ClusterDirectory(tmp_path / "file" / "x").open()
 
 
+def test_a_new_file_system_holds_nothing_else(tmp_path: Path) -> None:
+    """ext4 has a folder for what a repair finds, which only root may read."""
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "lost+found" / "#12").write_text("of a repair")
+    directory = ClusterDirectory(tmp_path)
+    directory.open()
+    directory.close()
+    assert (tmp_path / "lost+found" / "#12").read_text() == "of a repair"
+
+
 def _contents(directory: Path) -> dict[str, tuple[int, bytes | None]]:
     """Mode and content of everything in it."""
     found = [directory, *directory.rglob("*")]

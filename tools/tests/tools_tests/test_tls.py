@@ -104,6 +104,21 @@ def test_init_adds_what_is_missing_and_keeps_what_is_there(
     assert _contents(made) == after
 
 
+def test_init_takes_no_other_name_for_an_authority_that_is_there(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _contents(made)
+    assert run(["tls", "init", str(made), "-n", "prod", "--storage", "s2"]) == ExitCode.FAILED
+    error = capsys.readouterr().err
+    assert "is that of demo authority " in error
+    assert "not that of a cluster prod: leave --cluster out to use it, or give another directory" in error
+    assert _contents(made) == before
+    assert run(["tls", "init", str(made), "-n", "demo", "--storage", "s2"]) == ExitCode.OK
+    long = "a-long-name-" * 8
+    for _ in range(2):  # longer than a name in a certificate can be
+        assert run(["tls", "init", str(made / "other"), "-n", long]) == ExitCode.OK
+
+
 def test_without_its_authority_nothing_is_made_over_keys(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +206,10 @@ def test_what_expires_is_shown(tmp_path: Path, made: Path, capsys: pytest.Captur
         (["init", "D", "--server", "h1="], "neither a host name nor an address"),
         (["init", "D", "--server", "h1", "--storage", "h1"], "named twice"),
         (["renew", "D", "--new-authority", "--drop-old-authority"], "one of them"),
+        (
+            ["renew", "D", "-n", "prod"],
+            "--cluster is the name of a new authority: give it with --new-authority",
+        ),
     ],
 )
 def test_wrong_command_lines(

@@ -71,7 +71,7 @@ def init(
     if twice is not None:
         raise UsageError(f"{twice} is named twice: each name is a folder of its own")
     folder = _folder(directory)
-    made = folder.init(cluster or "waltz", wanted, days)
+    made = folder.init(cluster, wanted, days)
     _show(folder.show(), output)
     if output is OutputFormat.TABLE:
         print_line(f"made: {', '.join(made) or 'nothing, all of it is there'}")
@@ -106,6 +106,8 @@ def renew(
         raise UsageError("--new-authority and --drop-old-authority are different steps: give one of them")
     if (new_authority or drop_old_authority) and names:
         raise UsageError("another authority concerns every certificate: give no names with it")
+    if cluster is not None and not new_authority:
+        raise UsageError("--cluster is the name of a new authority: give it with --new-authority")
     folder = _folder(directory)
     if new_authority:
         folder.replace_authority(cluster)

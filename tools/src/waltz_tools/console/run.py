@@ -127,7 +127,12 @@ def _tls_context(settings: ConsoleSettings) -> ssl.SSLContext | None:
 
     def fill(context: ssl.SSLContext) -> None:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(certificate, key)
+        try:
+            context.load_cert_chain(certificate, key, "")  # without a password OpenSSL asks for it
+        except ssl.SSLError:
+            if b"ENCRYPTED" not in Path(key).read_bytes():
+                raise
+            raise ToolError(f"{key} has a password: give the console a key without one") from None
 
     try:
         return FollowingContext(ssl.PROTOCOL_TLS_SERVER, fill, lambda: (Path(certificate), Path(key)))

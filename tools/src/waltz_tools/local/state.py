@@ -99,11 +99,14 @@ class ClusterDirectory:
 
     def _holds_something_else(self) -> bool:
         """Whether there is more than what a start makes before it writes cluster.json: one that is
-        interrupted there leaves the lock, and folders with nothing in them. OSError."""
+        interrupted there leaves the lock, and folders with nothing in them. What ext4 makes of its own does
+        not count. OSError."""
         if not self.path.is_dir():
             return False
         for entry in self.path.iterdir():
-            if entry.is_dir():
+            if entry.name == "lost+found":  # of a file system that is new, for root only
+                ours = entry.is_dir()
+            elif entry.is_dir():
                 ours = _FOLDER.fullmatch(entry.name) is not None and not any(entry.iterdir())
             elif entry.name == "lock":
                 ours = not (text := entry.read_bytes()) or text.isdigit()
