@@ -1,5 +1,6 @@
 """A folder of small files that outlives a driver, on any file system that pyarrow knows: a path, or a URI
-(file, s3, gs, hdfs, abfs).
+(file, s3, gs, hdfs, abfs). In a URI a # ends the path, and so does a ? (behind which an object store has its
+options): where that would only cut it off, the place is refused.
 
 Files are made once and never changed. On a local file system (a mounted volume) exactly one of several
 writers makes a file; elsewhere the last one may overwrite the first, if they come at the same moment.
@@ -21,6 +22,7 @@ class Folder:
 
         self.location = location
         if ":" in location:
+            _check_uri(location)
             self._fs, path = fs.FileSystem.from_uri(location)
         else:
             self._fs, path = fs.LocalFileSystem(), location
@@ -87,6 +89,16 @@ class Folder:
         """Delete a file; nothing when it is not there."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.delete_file(self.full_path(name))
+
+
+def _check_uri(location: str) -> None:
+    if location.startswith("/"):
+        return
+    for character, written in ("#", "%23"), ("?", "%3F"):
+        if character in location and (character == "#" or location.startswith("file:")):
+            raise ValueError(
+                f"what follows {character} is no part of the path in a URI, where it is written {written}"
+            )
 
 
 def _sync_directory(path: str) -> None:

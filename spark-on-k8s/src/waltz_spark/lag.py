@@ -37,6 +37,8 @@ class Lag:
     batch_id: int
     cluster: str
     per_partition: Mapping[int, int]
+    source: int | None = None
+    """Its position among the sources of the query, from 0, where more than one of them is of ours."""
 
     @property
     def total(self) -> int:
@@ -46,23 +48,32 @@ class Lag:
     def __str__(self) -> str:
         behind = ", ".join(f"{p}: {n}" for p, n in self.per_partition.items() if n)
         where = f" (partition {behind})" if behind else ""
-        return f"query {self.query}, batch {self.batch_id}: {self.total} transactions behind{where}"
+        source = "" if self.source is None else f", source {self.source}"
+        return f"query {self.query}{source}, batch {self.batch_id}: {self.total} transactions behind{where}"
 
 
-def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offset: str | None) -> Lag | None:
+def lag_of_source(
+    query: str, batch_id: int, end_offset: str | None, latest_offset: str | None, source: int | None = None
+) -> Lag | None:
     """The lag that the offsets of one source of a progress report show; None when it is not one of our
     sources, or reports nothing."""
+    end, latest = _offsets(end_offset), _offsets(latest_offset)
+    if end is None or latest is None or end.cluster != latest.cluster:
+        return None
+    return Lag(query, batch_id, latest.cluster, lag(end, latest), source)
+
+
+def _offsets(text: str | None) -> Offsets | None:
+    """None for those of another source."""
     try:
-        end, latest = (Offsets.from_json(json.loads(text or "null")) for text in (end_offset, latest_offset))
+        return Offsets.from_json(json.loads(text or "null"))
     except (ValueError, TypeError, AttributeError, PlaceError):
         return None
-    if end.cluster != latest.cluster:
-        return None
-    return Lag(query, batch_id, latest.cluster, lag(end, latest))
 
 
 class LagListener(StreamingQueryListener):
-    """See the module. Called by Spark in a thread of the driver program; `latest` is by query name or id.
+    """See the module. Called by Spark in a thread of the driver program; `latest` is by query name or id; of
+    a query with several sources of ours by `NAME#SOURCE`, see `Lag.source`.
 
     A restart or a trigger without new data reports too: Spark sends an idle event every ten seconds or so
     then, without offsets.
@@ -79,10 +90,12 @@ class LagListener(StreamingQueryListener):
         """One trigger is done."""
         progress = event.progress
         query = progress.name or str(progress.id)
-        for source in progress.sources:
-            found = lag_of_source(query, progress.batchId, source.endOffset, source.latestOffset)
+        several = sum(_offsets(source.endOffset) is not None for source in progress.sources) > 1
+        for position, source in enumerate(progress.sources):
+            number = position if several else None
+            found = lag_of_source(query, progress.batchId, source.endOffset, source.latestOffset, number)
             if found is not None:
-                self.latest[query] = found
+                self.latest[f"{query}#{number}" if several else query] = found
                 log.log(logging.INFO if found.total else logging.DEBUG, "%s", found)
                 if self._on_lag is not None:
                     self._on_lag(found)

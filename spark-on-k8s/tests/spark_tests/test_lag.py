@@ -35,6 +35,23 @@ def test_a_line_per_trigger_and_the_last_figures(caplog: pytest.LogCaptureFixtur
     assert str(listener.latest["id-1"]) == "query id-1, batch 4: 0 transactions behind"
 
 
+def test_each_of_two_sources_of_a_query_has_its_own_figures() -> None:
+    seen: list[Lag] = []
+    listener = LagListener(seen.append)
+    event = progress({"0": 5, "cluster": "k"}, {"0": 8, "cluster": "k"})
+    event.progress.sources += progress({"0": 1, "cluster": "k"}, {"0": 2, "cluster": "k"}).progress.sources
+    listener.onQueryProgress(event)
+    assert {name: lag.per_partition for name, lag in listener.latest.items()} == {
+        "balances#0": {0: 3},
+        "balances#2": {0: 1},
+    }
+    assert [(lag.query, lag.source) for lag in seen] == [("balances", 0), ("balances", 2)]
+    assert str(seen[1]) == "query balances, source 2, batch 4: 1 transactions behind (partition 0: 1)"
+    event.progress.sources[2].latestOffset = None  # has nothing to report
+    listener.onQueryProgress(event)
+    assert sorted(listener.latest) == ["balances#0", "balances#2"]
+
+
 @pytest.mark.parametrize(
     ("end", "latest"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from waltz_spark.errors import OptionError
 from waltz_spark.options import (
@@ -68,7 +69,7 @@ class WriteOptions:
         in_checkpoint = use == STREAM_WRITE and location is None
         if in_checkpoint:
             checkpoint = {key.lower(): value for key, value in given.items()}.get("checkpointlocation")
-            location = None if checkpoint is None else f"{checkpoint.rstrip('/')}/waltz-sink"
+            location = None if checkpoint is None else f"{_as_uri(checkpoint).rstrip('/')}/waltz-sink"
         if use == STREAM_WRITE and exactly and location is None:
             raise OptionError(
                 "delivery = exactly-once needs the option checkpointLocation on the write itself, or stateLocation: a folder that "
@@ -95,3 +96,10 @@ class WriteOptions:
     def settings(self) -> WriteSettings:
         """What the attempts need of it."""
         return WriteSettings(self.timeout_seconds, self.claim_header, self.on_conflict)
+
+
+def _as_uri(location: str) -> str:
+    """A place as Spark takes it: a path, or a scheme and then a path whose characters all mean themselves."""
+    if location.startswith("/") or ":" not in location:
+        return location
+    return quote(location, safe=":/@!$&'()*+,;=")

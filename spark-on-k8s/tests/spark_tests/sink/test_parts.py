@@ -166,6 +166,29 @@ def test_notes_are_made_once_and_say_where_a_batch_starts(tmp_path: Path) -> Non
     assert [starts.is_complete(batch) for batch in (0, 1)] == [True, False]
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b", "100%", "a%20b", "a b", "ü"])
+def test_notes_are_in_the_checkpoint_that_spark_makes_of_a_uri(tmp_path: Path, name: str) -> None:
+    """To Spark what follows the scheme is a path, each character of it for itself."""
+    for checkpoint in (f"file://{tmp_path}/{name}", f"{tmp_path}/{name}"):
+        options = WriteOptions.load({**CLIENT, "checkpointLocation": checkpoint}, STREAM_WRITE)
+        assert options.state_location is not None
+        folder = StartsFolder(options.state_location, OWNER)
+        folder.note_first({0: 4})
+        assert folder.has_sibling("waltz-sink")
+        assert [path.parent for path in tmp_path.rglob("waltz-sink")] == [tmp_path / name]
+
+
+def test_a_uri_whose_end_would_be_cut_off_is_refused(tmp_path: Path) -> None:
+    for end, written in (("#b", "%23"), ("?b", "%3F")):
+        with pytest.raises(
+            StateError, match=f"is no part of the path in a URI, where it is written {written}"
+        ):
+            StartsFolder(f"file://{tmp_path}/a{end}/c", OWNER)
+    folder = StartsFolder(f"file://{tmp_path}/a%23b", OWNER)
+    folder.note_first({0: 4})
+    assert [path.name for path in tmp_path.iterdir()] == ["a#b"]
+
+
 def test_old_notes_go_and_a_checkpoint_that_was_set_back_is_told(tmp_path: Path) -> None:
     folder = StartsFolder(str(tmp_path), OWNER)
     folder.note_first({0: -1})
