@@ -6,6 +6,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("services/server/src/waltz_server/store")
 _partition = bugs_in("services/server/src/waltz_server/partition")
+_server = bugs_in("services/server/src/waltz_server")
 
 CALLBACK_BUGS = (
     _bug(
@@ -39,5 +40,29 @@ CALLBACK_BUGS = (
         "            self._in_flight += map(item_of, batch)  # some may be on their way: a recovery decides\n",
         "",
         "Appends that the store has taken when it fails are neither in flight nor undecided.",
+    ),
+    _partition(
+        "answers_that_could_not_be_sent_are_forgotten",
+        "E1",
+        "append_answers.py",
+        "            self._loop.call_soon(self._send)\n",
+        "            self._loop._loop.call_soon(self._send)\n",
+        "A client waits for answers that are lost, on a connection that is sound.",
+    ),
+    _partition(
+        "connection_that_is_half_forgotten_ends_nothing",
+        "ends",
+        "owned_partition.py",
+        "            self._loop.run(self._forget, client)\n",
+        "            self._forget(client)\n",
+        "A partition keeps a part of what a connection that has gone had asked for.",
+    ),
+    _server(
+        "connections_behind_one_that_is_not_forgotten_stay",
+        "ends",
+        "registry.py",
+        "        finally:  # those behind one that could not be forgotten would wait for this forever\n",
+        "        except ZeroDivisionError:\n            pass\n        else:\n",
+        "After one error no connection that ends is forgotten any longer.",
     ),
 )

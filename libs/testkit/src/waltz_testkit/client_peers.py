@@ -16,6 +16,7 @@ from waltz_protocol.messages.client import FeedData
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
 from waltz_server.partition.append_answers import AppendAnswers
+from waltz_server.store.callbacks import Callbacks
 
 M = TypeVar("M")
 
@@ -79,7 +80,7 @@ class FakeClient:
         self.mounts: dict[int, tuple[object, bytes]] = {}
         self.answers: AppendAnswers | None = None
         if version >= FIRST_VERSION:
-            self.answers = AppendAnswers(self, asyncio.get_running_loop())
+            self.answers = AppendAnswers(self, Callbacks(lambda error: self.close(repr(error))))
         self._buffer_bytes = buffer_bytes
         self._parked: list[_Parked] = []
 

@@ -18,7 +18,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Iterable, Iterator
 
@@ -68,6 +67,7 @@ from waltz_server.partition.client import Parked
 from waltz_server.partition.owned_partition import Partition
 from waltz_server.producers import PRODUCER_TYPES, ProducerDesk
 from waltz_server.registry import PartitionRegistry
+from waltz_server.store.callbacks import Callbacks
 
 log = structlog.get_logger(__name__)
 
@@ -230,7 +230,7 @@ class ClientConnection:
         self._channel = channel
         self.version = channel.version
         if self.version >= FIRST_VERSION:
-            self.answers = AppendAnswers(self, asyncio.get_running_loop(), self._registry.address_of)
+            self.answers = AppendAnswers(self, Callbacks(channel.failed), self._registry.address_of)
             channel.farewell = self._farewell
         self._registry.connection_opened(self)
 

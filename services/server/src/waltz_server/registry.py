@@ -320,10 +320,12 @@ class PartitionRegistry:
     def work(self, units: int) -> int:
         """Called by `turns`: forget connections."""
         spent = 0
-        while self._gone and spent < units:
-            spent += self._forget(self._gone.popleft())
-        if self._gone:
-            self._turns.join(self, QUEUED)
+        try:
+            while self._gone and spent < units:
+                spent += self._forget(self._gone.popleft())
+        finally:  # those behind one that could not be forgotten would wait for this forever
+            if self._gone:
+                self._turns.join(self, QUEUED)
         return spent
 
     def _forget(self, connection: MountedClient) -> int:

@@ -379,9 +379,9 @@ class Channel(Incoming):
         try:
             call()
         except Exception as e:
-            self._failed(e)
+            self.failed(e)
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         if isinstance(error, (ProtocolError, HandshakeError)):
             if self._ready:
                 # The peer only sees the end of the connection: who looks for the reason finds it here.

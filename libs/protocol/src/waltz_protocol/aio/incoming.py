@@ -90,7 +90,8 @@ class Incoming(asyncio.BufferedProtocol):
     def _guard(self, call: Callable[[], None]) -> None: ...
 
     @abstractmethod
-    def _failed(self, error: Exception) -> None: ...
+    def failed(self, error: Exception) -> None:
+        """What came in could not be handled: the connection ends."""
 
     @abstractmethod
     def abort(self, reason: str) -> None: ...
@@ -239,9 +240,9 @@ class Incoming(asyncio.BufferedProtocol):
             try:
                 handler.frames_ended(self)
             except Exception as e:
-                self._failed(e)
+                self.failed(e)
         if error is not None:
-            self._failed(error)
+            self.failed(error)
         elif self._turns is not None and not self.closed:
             self._see_to_the_rest(self._turns)
         return count * FRAME_UNITS + self._charged

@@ -6,12 +6,12 @@ many may wait is bounded by what the connection may leave unread (`connection`),
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable
 
 from waltz_protocol.frames.append_batch import Answer, Verdict, encode_answers
 from waltz_server.partition.client import Client
+from waltz_server.store.callbacks import Callbacks
 
 ANSWERS_PER_FRAME = 4096
 
@@ -24,10 +24,11 @@ class AppendAnswers:
     def __init__(
         self,
         client: Client,
-        loop: asyncio.AbstractEventLoop,
+        loop: Callbacks,
         address_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
-        """`address_of`: host and port of the server that has a partition, None when it is not known."""
+        """`loop`: what escapes there ends the connection, whose client would wait for these answers.
+        `address_of`: host and port of the server that has a partition, None when it is not known."""
         self._client = client
         self._address_of = address_of
         self._loop = loop
@@ -79,7 +80,7 @@ class AppendAnswers:
     def send_now(self) -> None:
         """Before something is sent that a client understands as the end of all that came before."""
         if self._run or self._answers:
-            self._send()
+            self._loop.run(self._send)
 
     def _close_run(self) -> None:
         generation, partition_id, seq_num, transaction_id, count = self._run

@@ -387,14 +387,12 @@ class Partition:
 
     def client_closed(self, client: Client) -> None:
         """The connection has gone. Its queued appends are still processed, as in the reference."""
-        if client not in self._clients:
-            return
-        self._clients.discard(client)
-        self._mounts.remove(client)
-        self._appends.forget(client)
-        self._pending_answers.forget(client)
-        self._future.forget(client)
-        self._feeds.forget(client)
+        if client in self._clients:
+            self._clients.discard(client)
+            self._loop.run(self._forget, client)
+
+    def _forget(self, client: Client) -> None:
+        self.unmount(client)
         self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)

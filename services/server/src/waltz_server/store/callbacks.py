@@ -1,11 +1,12 @@
-"""What the event loop and the connections to storage nodes call of a partition's parts, and of its store
-session.
+"""What the event loop, the connections to storage nodes and the end of a client's connection call of a
+partition's parts and of its store session, and the loop of a client's connection.
 
 Whatever raises in a task ends its task group, and with it the session or the partition. A callback has nobody
 to raise to: the loop writes a line, a connection is closed, and what the callback had begun stays half done
 (entries that have an id and are in no frame, a round that waits for questions that were never asked). So each
 of these callbacks is called through here, and what escapes from it (no memory, a mistake in the code) ends
-the session or the partition, which begins again with a recovery, as after a crash.
+the session or the partition, which begins again with a recovery, as after a crash; or the client's
+connection.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class Callbacks:
-    """The event loop, as the parts of one partition or session use it. `on_fault` is called with what has
+    """The event loop, as the parts of one partition, session or connection use it. `on_fault` is called with what has
     escaped."""
 
     def __init__(self, on_fault: Callable[[Exception], None]) -> None:
