@@ -3,10 +3,16 @@
 import io
 import os
 import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
-from waltz_client import LockId
+from waltz_client import Committed, LockId
+from waltz_runtime.exit_code import ExitCode
+from waltz_tools.__main__ import run
 from waltz_tools.cli import log
 from waltz_tools.cli.confirmation import confirm
 from waltz_tools.cli.transactions import (
@@ -129,3 +135,36 @@ def test_a_lock_has_a_number_or_a_text() -> None:
             UsageError, match=r"a lock is NAME:ID with a whole number.* or NAME/KEY with any text"
         ):
             parse_lock(wrong)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_all_lines_are_read_in_one_thread_which_ends_with_the_command(
+    fails: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readers: list[threading.Thread] = []
+
+    def lines(*_: object) -> Iterator[Line]:
+        for number in range(5):
+            readers.append(threading.current_thread())
+            yield Line(b"%d" % number)
+        if fails:
+            raise UsageError("line 6 is wrong")
+
+    class Client:
+        async def append(self, *, data: bytes, **_: object) -> Committed:
+            return Committed(0, int(data))
+
+    @asynccontextmanager
+    async def connect(_: object) -> AsyncIterator[Client]:
+        yield Client()
+
+    monkeypatch.setattr(log, "_input", lines)
+    monkeypatch.setattr(log, "WaltzClient", SimpleNamespace(connect=connect))
+    assert run(["append", "-c", "any.yaml"]) == (ExitCode.USAGE if fails else ExitCode.OK)
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["0", "0", "0", "1", "0", "2", "0", "3", "0", "4"]
+    assert ("line 6 is wrong" in captured.err) is fails
+    assert len(set(readers)) == 1
+    assert readers[0] is not threading.current_thread()
+    readers[0].join(10)
+    assert not readers[0].is_alive()

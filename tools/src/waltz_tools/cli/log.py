@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from queue import SimpleQueue
 from typing import Annotated, Any, BinaryIO
 
 import typer
@@ -80,7 +81,7 @@ def append(
 
     async def work() -> None:
         async with WaltzClient.connect(config) as client:
-            while (line := await _next(lines)) is not None:
+            while (line := await reader.next()) is not None:
                 place = partition if line.partition is None else line.partition
                 try:
                     committed = await client.append(
@@ -96,34 +97,48 @@ def append(
                     raise
                 _show_committed(output, place, committed.transaction_id)
 
-    run(work())
+    with closing(_Reader(lines)) as reader:
+        run(work())
 
 
-async def _next(lines: Iterator[Line]) -> Line | None:
-    """The next line, read in a thread that nobody waits for: Ctrl-C ends a command whose terminal, or the
-    program before it in a pipe, writes nothing more."""
-    loop = asyncio.get_running_loop()
-    read: asyncio.Future[Line | None] = loop.create_future()
+class _Reader:
+    """Reads lines in a thread that nobody waits for: Ctrl-C ends a command whose terminal, or the program
+    before it in a pipe, writes nothing more. One line is read for each that is asked for; the thread ends
+    when it is closed, after the line that it may be reading."""
 
-    def settle(line: Line | None, error: Exception | None) -> None:
-        if read.done():
-            return
-        if error is None:
-            read.set_result(line)
-        else:
-            read.set_exception(error)
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self._lines = lines
+        self._asked: SimpleQueue[asyncio.Future[Line | None] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name="standard input", daemon=True).start()
 
-    def work() -> None:
-        line, failed = None, None
-        try:
-            line = next(lines, None)
-        except Exception as error:
-            failed = error
-        with suppress(RuntimeError):  # the loop is closed: nobody wants it
-            loop.call_soon_threadsafe(settle, line, failed)
+    async def next(self) -> Line | None:
+        """The next line, None at the end."""
+        read: asyncio.Future[Line | None] = asyncio.get_running_loop().create_future()
+        self._asked.put(read)
+        return await read
 
-    threading.Thread(target=work, name="standard input", daemon=True).start()
-    return await read
+    def close(self) -> None:
+        """No more lines are wanted."""
+        self._asked.put(None)
+
+    def _work(self) -> None:
+        while (read := self._asked.get()) is not None:
+            line, failed = None, None
+            try:
+                line = next(self._lines, None)
+            except Exception as error:
+                failed = error
+            with suppress(RuntimeError):  # the loop is closed: nobody wants it
+                read.get_loop().call_soon_threadsafe(_settle, read, line, failed)
+
+
+def _settle(read: asyncio.Future[Line | None], line: Line | None, error: Exception | None) -> None:
+    if read.done():
+        return
+    if error is None:
+        read.set_result(line)
+    else:
+        read.set_exception(error)
 
 
 def _say_outcome_unknown(partition: int) -> None:
