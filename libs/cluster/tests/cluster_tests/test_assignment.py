@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster_tests.manager_helpers import ROOT, memory_cluster, start_server, until
 from waltz_cluster import assignment as policy
 from waltz_cluster.errors import ClusterError, InsufficientPartitionsError
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
@@ -112,6 +113,18 @@ def test_a_partition_in_its_last_generation_stays_and_holds_up_no_other(
     assert PartitionAssignment.from_bytes(result.to_bytes()) == result
     assert policy.at_their_last(result) == {0: 1}
     assert policy.same_owners(assign(result, 4, preferences), result)
+
+
+async def test_a_generation_that_has_no_next_one_stops_no_other_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    zookeeper = await memory_cluster(2)
+    held = {7: ((PartitionId(0), Generation(2**31 - 1)), (PartitionId(1), Generation(4)))}
+    await zookeeper.session().set(f"{ROOT}/serverDescriptors", PartitionAssignment(-1, 2, held).to_bytes())
+    server = await start_server(zookeeper, 8001)
+    await until(lambda: server.partitions == {1: 5})
+    assert "partition 0 stays with server 7" in caplog.text
+    await server.stop()
 
 
 def test_the_shuffle_is_injected() -> None:

@@ -410,18 +410,6 @@ async def test_zookeeper_6_10_empty_descriptors_do_not_crash_and_do_not_restart_
     await server.stop()
 
 
-async def test_a_generation_that_has_no_next_one_stops_no_other_partition(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    zookeeper = await memory_cluster(2)
-    held = {7: ((PartitionId(0), Generation(2**31 - 1)), (PartitionId(1), Generation(4)))}
-    await zookeeper.session().set(DESCRIPTORS, PartitionAssignment(-1, 2, held).to_bytes())
-    server = await start_server(zookeeper, 8001)
-    await until(lambda: server.partitions == {1: 5})
-    assert "partition 0 stays with server 7" in caplog.text
-    await server.stop()
-
-
 async def test_an_unreadable_assignment_is_never_replaced() -> None:
     zookeeper = await memory_cluster(2)
     outside = zookeeper.session()

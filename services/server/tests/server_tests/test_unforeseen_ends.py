@@ -1,5 +1,5 @@
-"""An exception that nobody foresaw, in what a connection or the registry does for many: what it concerns ends,
-and the others get theirs."""
+"""An exception that nobody foresaw, in what a connection or the registry does for many: what it concerns
+ends, and the others get theirs."""
 
 from __future__ import annotations
 

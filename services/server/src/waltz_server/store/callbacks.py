@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class Callbacks:
-    """The event loop, as the parts of one partition, session or connection use it. `on_fault` is called with what has
-    escaped."""
+    """The event loop, as the parts of one partition, session or connection use it. `on_fault` is called with
+    what has escaped."""
 
     def __init__(self, on_fault: Callable[[Exception], None]) -> None:
         self._loop = loop = asyncio.get_running_loop()
