@@ -167,4 +167,12 @@ SPARK_BUGS = (
         "        return self.first\n",
         "A batch whose notes are lost is written again.",
     ),
+    _source(
+        "writes_share_the_notes_of_a_place_that_is_cut_off",
+        "once",
+        "folder.py",
+        "            _check_uri(location)\n",
+        "            pass\n",
+        "Two writes whose stateLocation differs behind a # go by the notes of one another.",
+    ),
 )
