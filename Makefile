@@ -31,7 +31,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/repo
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/repo
 
 # The tests of a change, in minutes: unit tests, simulated clusters, real processes. One member alone, in seconds:
 # make unit MEMBER=services/server. What is left out carries the mark "long", and is run by make test-long.

@@ -43,6 +43,8 @@ def _prose_of_python(path: Path) -> Iterator[tuple[int, str]]:
             for number in range(node.lineno, (node.end_lineno or 0) + 1):
                 if not lines[number - 1].startswith(block):
                     yield number, lines[number - 1]
+    if not any(line.lstrip().startswith("#") for line in lines):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#"):
             yield token.start[0], token.line.rstrip("\n")
