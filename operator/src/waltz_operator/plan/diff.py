@@ -87,8 +87,9 @@ def _losses(wanted: object, live: object, path: str) -> Iterator[tuple[str, obje
             yield path or "it", live
             return
         for key, value in wanted.items():
-            if key != "stringData":  # stored under data, encoded
-                yield from _losses(value, live.get(key), f"{path}.{key}" if path else str(key))
+            theirs = live.get(key)
+            if value != theirs and key != "stringData":  # stored under data, encoded
+                yield from _losses(value, theirs, f"{path}.{key}" if path else str(key))
     elif isinstance(wanted, Sequence) and not isinstance(wanted, str):
         if not isinstance(live, Sequence) or isinstance(live, str):
             yield path, live
@@ -107,7 +108,8 @@ def _losses_of_list(
             yield path, live
             return
         for i, (mine, theirs) in enumerate(zip(wanted, live, strict=True)):
-            yield from _losses(mine, theirs, f"{path}[{i}]")
+            if mine != theirs:
+                yield from _losses(mine, theirs, f"{path}[{i}]")
         return
     found = {one[key]: one for one in live if isinstance(one, Mapping) and key in one}
     for one in wanted:

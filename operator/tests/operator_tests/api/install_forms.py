@@ -10,15 +10,13 @@ from typing import Any
 
 import yaml
 
+from operator_tests.yaml_text import documents
+
 ROOT = Path(__file__).resolve().parents[4]
 MANIFESTS = ROOT / "manifests"
 CHART = MANIFESTS / "chart"
 Object = dict[str, Any]
 Key = tuple[str, str, str]
-
-
-def documents(text: str) -> list[Object]:
-    return [found for found in yaml.safe_load_all(text) if found]
 
 
 def keyed(objects: list[Object]) -> dict[Key, Object]:

@@ -22,13 +22,13 @@ from operator_tests.api.install_forms import (
     ROOT,
     Key,
     Object,
-    documents,
     helm,
     keyed,
     kubectl,
     kustomized,
     render_chart,
 )
+from operator_tests.yaml_text import documents
 from waltz_protocol import __version__
 
 INSTALL = MANIFESTS / "install.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from operator_tests import yaml_text
 from operator_tests.resources.clusters import VARIANTS, cluster, objects
 from waltz_operator.api.crd import DEFINITIONS
 from waltz_operator.api.parse import parse_cluster, parse_migration
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 def documents(path: Path) -> list[Document]:
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    return yaml_text.documents(path.read_text())
 
 
 def with_namespace(document: Document) -> Document:

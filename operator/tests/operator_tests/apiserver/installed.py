@@ -7,8 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from operator_tests import yaml_text
 from waltz_operator.kube.client import KubeClient, Object
 from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeUnavailableError
 from waltz_operator.kube.kinds import Kind
@@ -67,7 +66,7 @@ async def install(kube: KubeClient) -> None:
     documents = [path.read_text() for path in sorted((ROOT / "crds").glob("waltz*.yaml"))]
     documents += [(ROOT / name).read_text() for name in FILES]
     for text in documents:
-        for body in yaml.safe_load_all(text):
+        for body in yaml_text.documents(text):
             if body["kind"] in _OTHERS:
                 await post(kube, _OTHERS[body["kind"]], body)
     for plural in ("waltzclusters", "waltzmigrations"):
