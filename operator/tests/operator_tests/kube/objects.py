@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +12,17 @@ from waltz_operator.kube.errors import KubeConflictError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 
 
+def over_the_wire(value: Any) -> Any:
+    """What comes of it at the other end: a copy, faster than by `copy`."""
+    return json.loads(json.dumps(value))
+
+
 class ObjectsKube(UnusedKube):
     """`refuse`: (kind, name) → the error that every write of it ends with. `writes`: every write that
     arrived, also the refused ones."""
 
     def __init__(self, *objects: Object) -> None:
-        self.objects = {(one["kind"], one["metadata"]["name"]): copy.deepcopy(one) for one in objects}
+        self.objects = {(one["kind"], one["metadata"]["name"]): over_the_wire(one) for one in objects}
         self.refuse: dict[tuple[str, str], Exception] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.applied: list[Object] = []
@@ -30,7 +35,7 @@ class ObjectsKube(UnusedKube):
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         try:
-            return copy.deepcopy(self.objects[kind.kind, name])
+            return over_the_wire(self.objects[kind.kind, name])
         except KeyError:
             raise KubeNotFoundError(f"no {kind.kind} {name}", status=404) from None
 
@@ -40,7 +45,7 @@ class ObjectsKube(UnusedKube):
         wanted = (labels or {}).items()
         found = [one for (of, _), one in self.objects.items() if of == kind.kind]
         return [
-            copy.deepcopy(one) for one in found if wanted <= (one["metadata"].get("labels") or {}).items()
+            over_the_wire(one) for one in found if wanted <= (one["metadata"].get("labels") or {}).items()
         ]
 
     async def apply(self, obj: Mapping[str, Any]) -> Object:
@@ -57,19 +62,19 @@ class ObjectsKube(UnusedKube):
         return self._kept(obj)
 
     def _kept(self, obj: Mapping[str, Any]) -> Object:
-        made = copy.deepcopy(dict(obj))
+        made = over_the_wire(dict(obj))
         made["metadata"].setdefault("uid", f"uid-{len(self.writes)}")
         made["metadata"]["resourceVersion"] = str(len(self.writes))
         self.objects[made["kind"], made["metadata"]["name"]] = made
-        return copy.deepcopy(made)
+        return over_the_wire(made)
 
     async def replace(self, obj: Mapping[str, Any], *, status: bool = False) -> Object:
         kind, name = obj["kind"], obj["metadata"]["name"]
         self._arrives("status" if status else "replace", kind, name)
         found = self.objects[kind, name]
-        found["status" if status else "spec"] = copy.deepcopy(obj["status" if status else "spec"])
+        found["status" if status else "spec"] = over_the_wire(obj["status" if status else "spec"])
         found["metadata"]["resourceVersion"] = str(len(self.writes))
-        return copy.deepcopy(found)
+        return over_the_wire(found)
 
     async def merge_patch(
         self,
@@ -84,6 +89,6 @@ class ObjectsKube(UnusedKube):
         self.patched.append(dict(patch))
         found = self.objects[kind.kind, name]
         for part, value in patch.items():
-            found[part] = {**(found.get(part) or {}), **copy.deepcopy(value)}
+            found[part] = {**(found.get(part) or {}), **over_the_wire(value)}
         found["metadata"]["resourceVersion"] = str(len(self.writes))
-        return copy.deepcopy(found)
+        return over_the_wire(found)
