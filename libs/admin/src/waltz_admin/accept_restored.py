@@ -11,6 +11,7 @@ from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
+from waltz_admin.same_node import check_distinct
 from waltz_admin.storage_admin import list_nodes, max_transaction_id
 from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
@@ -71,8 +72,10 @@ async def _copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
     """What each node that answers reports about its copies; of these partitions with the last record, where
-    it can be had."""
+    it can be had. A node that is not proven to be another one than the rest counts as silent; StorageNodeError
+    where two names are those of one, whose copy would be counted twice."""
     statuses = await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)
+    distinct = await check_distinct(view.nodes, view.store, tls)
     by_endpoint = {status.admin: status for status in statuses if status.error is None}
     places = asyncio.Semaphore(_QUESTIONS)
 
@@ -86,7 +89,11 @@ async def _copies(
         copies = by_endpoint[admin_endpoint(node, port)].partitions
         return await asyncio.gather(*(whole(node, copy) for copy in copies))
 
-    ports = {n: p for n, p in view.nodes.admin_ports.items() if admin_endpoint(n, p) in by_endpoint}
+    ports = {
+        n: p
+        for n, p in view.nodes.admin_ports.items()
+        if n in distinct and admin_endpoint(n, p) in by_endpoint
+    }
     found = await asyncio.gather(*(asked(node, port) for node, port in ports.items()))
     return dict(zip(ports, found, strict=True))
 

@@ -6,7 +6,8 @@ them reports as assigned, and metadata without replicas: the oldest copy that th
 `accept_restored` is asked of it, whose proofs hold for every older copy (rule A8, ADR 8): every node must
 answer or be named as lost, only those that completed the last session decide, and the session ids are above
 every one that a node has. What it cannot know is whether a storage node was forgotten by the person: so the
-number of copies of each partition is asked for, and each copy must be found, or a lost node be there for it.
+number of copies of each partition is asked for, and each copy must be found, or a lost node be there for it;
+and one node under two names, which would be counted for a forgotten one, is refused (`same_node`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from uuid import UUID
 from waltz_admin.accept_restored import ANSWER_SECONDS, accept_restored
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
+from waltz_admin.nodes import check_entry
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
 from waltz_admin.seeding import MAX_PARTITIONS, check_name
 from waltz_admin.storage_admin import list_nodes
-from waltz_admin.tree import admin_endpoint, parse_connect_string
+from waltz_admin.tree import NodeMaps, admin_endpoint
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
 from waltz_admin.tree_file import PARTITIONS, ROOT, SERVERS, STORE, ClusterTree, Znode
 from waltz_cluster.errors import NoNodeError, SerializationError
@@ -136,9 +138,15 @@ def _check(given: ClusterGiven, nodes: Sequence[NodeGiven], lost: Collection[str
     names = [node.connect_string for node in nodes]
     if len(set(names)) != len(names):
         raise AdminError("a storage node is named twice")
-    for node in nodes:
-        if parse_connect_string(node.connect_string).port == node.admin_port:
-            raise AdminError(f"{node.connect_string}: the admin port must differ from the storage port")
+    for number, node in enumerate(nodes):
+        before = nodes[:number]
+        maps = NodeMaps(
+            {n.connect_string: n.group for n in before},
+            {},
+            {n.connect_string: n.admin_port for n in before},
+            (0, 0, 0),
+        )
+        check_entry(maps, node.connect_string, node.admin_port, node.group)
     if not 0 < given.num_partitions <= MAX_PARTITIONS:
         raise AdminError(
             f"the number of partitions must be 1 to {MAX_PARTITIONS}, not {given.num_partitions}"

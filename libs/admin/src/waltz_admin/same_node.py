@@ -1,10 +1,12 @@
-"""Is a storage node that is to be added one that the cluster knows already, under another name?
+"""Are two names of storage nodes those of one node? Asked before a node is added, and before the copies of
+all nodes are counted.
 
 Two names of one node would be counted as two replicas on two disks: the proof for the removal of a copy would
-count that very copy. A node of this release states the id of its process in the Hello of both its ports
-(docs/protocol.md). The connections that are compared are open at the same time, so no process was exchanged
-for another one in between, and different ids are different nodes. Where one side has no id, since it does not
-answer or is of an older release, the addresses of the names decide: two processes cannot share a port.
+count that very copy, and a tree would be made again without a node that nobody named. A node of this release
+states the id of its process in the Hello of both its ports (docs/protocol.md). The connections that are
+compared are open at the same time, so no process was exchanged for another one in between, and different ids
+are different nodes. Where one side has no id, since it does not answer or is of an older release, the
+addresses of the names decide: two processes cannot share a port.
 
 Nodes that are known are compared again with each proof, by its own connections (`safety.AdminPortProbe`).
 """
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeAlias
 from uuid import UUID
 
@@ -47,6 +51,8 @@ class NodeProcess:
 
     addresses: frozenset[tuple[str, int]]
     ids: frozenset[UUID]
+    answers: bool = False
+    """Whether its admin port answered."""
 
     def is_same(self, other: NodeProcess) -> bool:
         """Whether both are one node, as far as it can be known."""
@@ -65,10 +71,14 @@ class Names:
         """StorageNodeError when the node at the other end has answered under another name before."""
         known = self._names.setdefault(identity(connection), connect_string)
         if known != connect_string:
-            raise StorageNodeError(
-                f"{connect_string} and {known} are one storage node under two names, whose copies cannot be counted "
-                "twice: unassign the partitions from one of the names, then remove that storage node"
-            )
+            raise _one_node(connect_string, known)
+
+
+def _one_node(name: str, other: str) -> StorageNodeError:
+    return StorageNodeError(
+        f"{name} and {other} are one storage node under two names, whose copies cannot be counted twice: unassign the "
+        "partitions from one of the names, then remove that storage node; in `waltz zk rebuild` name the node once"
+    )
 
 
 async def check_new_node(
@@ -78,25 +88,12 @@ async def check_new_node(
     port and its admin port belong to two processes. None of the nodes needs to answer."""
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
-    known = [node for node in maps.names if node != connect_string]
-    opening = _Opening(params, tls)
-    try:
-        storage, new, *others = await asyncio.gather(
-            opening.storage(connect_string),
-            opening.admin(connect_string, admin_port),
-            *(opening.admin(node, maps.admin_ports.get(node)) for node in known),
-        )
-        ids = [_process_ids(one) for one in (storage, new, *others)]  # while all are open
-    finally:
-        opening.close()
-    if len(ids[0] | ids[1]) > 1:
-        raise StorageNodeError(
-            f"the storage port of {connect_string} and the admin port {admin_port} belong to two processes: "
-            "pass the admin port of the node that has this storage port"
-        )
-    this = NodeProcess(await _addresses(connect_string, admin_port), ids[0] | ids[1])
-    for node, found in zip(known, ids[2:], strict=True):
-        if this.is_same(NodeProcess(await _addresses(node, maps.admin_ports.get(node)), found)):
+    ports = {node: maps.admin_ports.get(node) for node in maps.names} | {connect_string: admin_port}
+    found = await _processes(ports, params, tls)
+    this = found.pop(connect_string)
+    _check_ports(connect_string, admin_port, this)
+    for node, other in found.items():
+        if this.is_same(other):
             raise StorageNodeError(
                 f"{connect_string} with admin port {admin_port} is the storage node {node}, which is known "
                 "already: under two names it would be counted as two replicas. Pass another node; to change the "
@@ -104,19 +101,46 @@ async def check_new_node(
             )
 
 
-async def check_distinct(maps: NodeMaps, params: StoreParams, tls: TlsSettings) -> None:
-    """StorageNodeError when two of the nodes that are known, and answer, are one node under two names."""
+async def check_distinct(maps: NodeMaps, params: StoreParams, tls: TlsSettings) -> frozenset[str]:
+    """The nodes that answered, each of which is another one. StorageNodeError when two of those that are known
+    are one node under two names, or when the two ports of one belong to two processes."""
+    found = await _processes({node: maps.admin_ports.get(node) for node in maps.names}, params, tls)
+    for node, process in found.items():
+        _check_ports(node, maps.admin_ports.get(node), process)
+    for (name, one), (node, other) in combinations(found.items(), 2):
+        if one.is_same(other):
+            raise _one_node(node, name)
+    return frozenset(node for node, process in found.items() if process.answers)
+
+
+def _check_ports(connect_string: str, admin_port: int | None, process: NodeProcess) -> None:
+    if len(process.ids) > 1:
+        raise StorageNodeError(
+            f"the storage port of {connect_string} and the admin port {admin_port} belong to two processes: "
+            "give the admin port of the node that has this storage port (one that ZooKeeper knows is removed and added again)"
+        )
+
+
+async def _processes(
+    admin_ports: Mapping[str, int | None], params: StoreParams, tls: TlsSettings
+) -> dict[str, NodeProcess]:
+    """What distinguishes each of these nodes, whose connections are open at the same time."""
     opening = _Opening(params, tls)
     try:
-        answered = await asyncio.gather(
-            *(opening.admin(node, maps.admin_ports.get(node)) for node in maps.names)
+        opened = await asyncio.gather(
+            *(opening.storage(node) for node in admin_ports),
+            *(opening.admin(node, port) for node, port in admin_ports.items()),
         )
-        names = Names()
-        for node, connection in zip(maps.names, answered, strict=True):
-            if connection is not None and not connection.closed:
-                names.check(node, connection)
+        ids = [_process_ids(one) for one in opened]  # while all are open
+        answers = [one is not None and not one.closed for one in opened[len(admin_ports) :]]
     finally:
         opening.close()
+    addresses = await asyncio.gather(*(_addresses(node, port) for node, port in admin_ports.items()))
+    both = zip(ids, ids[len(admin_ports) :], strict=False)
+    return {
+        node: NodeProcess(where, storage | admin, answered)
+        for node, where, (storage, admin), answered in zip(admin_ports, addresses, both, answers, strict=True)
+    }
 
 
 class _Opening:

@@ -13,14 +13,21 @@ from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import PartlyAcceptedError, _write, accept_restored, lowest_free_session
 from waltz_admin.copies import NodePartition
-from waltz_admin.errors import UnsafeChangeError
+from waltz_admin.errors import StorageNodeError, UnsafeChangeError
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, rebuild
-from waltz_admin.tree import read_maps
+from waltz_admin.same_node import check_distinct
+from waltz_admin.tree import NodeMaps, read_maps
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.memory_store import Fault, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments, ReplicaState, ServerDescriptor
+from waltz_cluster.serializers import (
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+    ServerDescriptor,
+    StoreParams,
+)
 from waltz_cluster.store import CreateOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, PartitionId, Record, ReqId, SessionInfo
@@ -285,6 +292,35 @@ async def test_safety_a8_a_node_of_0_13_2_that_does_not_say_what_it_holds_counts
         with pytest.raises(
             UnsafeChangeError, match=f"bring back: {mute.connect_string} with its storage port, or stop"
         ):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+
+
+async def test_safety_a8_one_node_under_two_names_does_not_speak_twice() -> None:
+    async with running(1) as cluster:
+        (node,) = cluster.nodes
+        other_name = f"localhost:{node.storage_port}"
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        await nodes.add_storage_node(cluster.store, ROOT, other_name, node.admin_port, 1)
+        with pytest.raises(StorageNodeError, match="are one storage node under two names"):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        with pytest.raises(StorageNodeError, match="are one storage node under two names"):
+            await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS)
+        assert (await cluster.metadata.read_partition(0))[0] == PartitionMetadata(1, 0)
+
+
+async def test_safety_a8_a_node_that_could_not_be_compared_counts_as_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answered when it was asked for its copies, and not when its process was asked for."""
+    async with running() as cluster:
+        node = (await forgotten_session_of_two(cluster))[2]
+
+        async def compared(maps: NodeMaps, params: StoreParams, tls: TlsSettings) -> frozenset[str]:
+            return await check_distinct(maps, params, tls) - {node.connect_string}
+
+        monkeypatch.setattr("waltz_admin.accept_restored.check_distinct", compared)
+        with pytest.raises(UnsafeChangeError, match=f"{node.connect_string} does not answer"):
             await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
 
 

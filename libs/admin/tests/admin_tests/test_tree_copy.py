@@ -6,12 +6,13 @@ import json
 import random
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from uuid import UUID, uuid4
 
 import pytest
 
 from admin_tests.fake_processes import FakeNode
 from waltz_admin import seeding
-from waltz_admin.errors import AdminError, ClusterExistsError, UnsafeChangeError
+from waltz_admin.errors import AdminError, ClusterExistsError, StorageNodeError, UnsafeChangeError
 from waltz_admin.found_tree import BrokenTree
 from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, begun_number, rebuild_tree
 from waltz_admin.tree_copy import behind, in_memory, read_tree, write_tree
@@ -316,6 +317,63 @@ async def test_safety_a8_a_silent_or_forgotten_node_stops_a_rebuild() -> None:
             await there.rebuilt(0, 3, lost=(3,))
         with pytest.raises(UnsafeChangeError, match="answers with a copy"):
             await there.rebuilt(0, 1, 2, lost=(2,))
+
+
+@pytest.mark.parametrize("process_id", [uuid4(), None])
+async def test_safety_a8_a_node_under_two_names_is_not_counted_for_a_forgotten_one(
+    process_id: UUID | None,
+) -> None:
+    """Record 8 is on the third node, which is forgotten, and was on the second, which is lost."""
+    async with AsyncExitStack() as stack:
+        key = uuid4()
+        known, forgotten = [
+            await stack.enter_async_context(
+                FakeNode(
+                    key, {0: True}, SessionInfo(5, 5, 5), records(count), process_id=process_id
+                ).running()
+            )
+            for count in (8, 9)
+        ]
+        first = NodeGiven(known.connect_string, known.admin_port, 0)
+        other_name = NodeGiven(f"localhost:{known.storage_port}", known.admin_port, 1)
+        wrong_port = replace(other_name, admin_port=1)
+        lost = NodeGiven("127.0.0.1:2", 3, 2)
+        given = ClusterGiven("demo", key, 1, 3, 1000)
+
+        async def rebuilt(*named: NodeGiven, gone: tuple[NodeGiven, ...] = (lost,)) -> RebuiltTree:
+            names = [one.connect_string for one in gone]
+            return await rebuild_tree(given, named, names, tls=NO_TLS, root=ROOT, at=AT)
+
+        with pytest.raises(StorageNodeError, match="are one storage node under two names"):
+            await rebuilt(first, other_name, lost)
+        with pytest.raises(StorageNodeError, match="are one storage node under two names"):
+            await rebuilt(first, wrong_port, lost, gone=(lost, wrong_port))
+        lost_again = NodeGiven("localhost:2", 4, 1)
+        with pytest.raises(StorageNodeError, match="are one storage node under two names"):
+            await rebuilt(first, lost, lost_again, gone=(lost, lost_again))
+        third = NodeGiven(forgotten.connect_string, forgotten.admin_port, 1)
+        if process_id is None:
+            (one,) = (await rebuilt(first, third, lost)).partitions
+            assert third.connect_string in one.after.replicas
+
+
+async def test_safety_a8_two_nodes_of_a_rebuild_have_no_port_in_common() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        first, second, third = there.given(0, 1, 2)
+        given = ClusterGiven("demo", there.found[0].key, 1, 2, 1000)
+
+        async def rebuilt(*named: NodeGiven) -> RebuiltTree:
+            return await rebuild_tree(given, named, (), tls=NO_TLS, root=ROOT, at=AT)
+
+        with pytest.raises(StorageNodeError, match="is a port of the storage node"):
+            await rebuilt(first, NodeGiven("127.0.0.1:9", first.admin_port, 2))
+        with pytest.raises(StorageNodeError, match="the admin port must differ"):
+            await rebuilt(first, NodeGiven("h:9", 9, 2))
+        with pytest.raises(AdminError, match="named twice"):
+            await rebuilt(first, first)
+        with pytest.raises(StorageNodeError, match="belong to two processes"):
+            await rebuilt(first, replace(second, admin_port=third.admin_port))
 
 
 async def test_safety_a2_that_a_partition_was_never_used_needs_a_majority() -> None:
