@@ -67,6 +67,14 @@ NODE_BUGS = (
         "A node loses under one name what it has under the other.",
     ),
     _bug(
+        "surplus_of_a_partition_that_zookeeper_never_saw_started",
+        "A8",
+        "storage_admin.py",
+        "        await check_no_later(connection, node, partition_id, session_id)\n    except",
+        "        if session_id >= 0:\n            await check_no_later(connection, node, partition_id, session_id)\n    except",
+        "ZooKeeper is a copy of before the first session, and the copy that has the data is removed.",
+    ),
+    _bug(
         "tree_is_made_from_one_node_under_two_names",
         "A8",
         "accept_restored.py",

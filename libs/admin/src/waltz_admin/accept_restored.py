@@ -72,8 +72,8 @@ async def _copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
     """What each node that answers reports about its copies; of these partitions with the last record, where
-    it can be had. A node that is not proven to be another one than the rest counts as silent; StorageNodeError
-    where two names are those of one, whose copy would be counted twice."""
+    it can be had. A node that is not proven to be another one than the rest counts as silent;
+    StorageNodeError where two names are those of one, whose copy would be counted twice."""
     statuses = await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)
     distinct = await check_distinct(view.nodes, view.store, tls)
     by_endpoint = {status.admin: status for status in statuses if status.error is None}

@@ -102,8 +102,8 @@ async def check_new_node(
 
 
 async def check_distinct(maps: NodeMaps, params: StoreParams, tls: TlsSettings) -> frozenset[str]:
-    """The nodes that answered, each of which is another one. StorageNodeError when two of those that are known
-    are one node under two names, or when the two ports of one belong to two processes."""
+    """The nodes that answered, each of which is another one. StorageNodeError when two of those that are
+    known are one node under two names, or when the two ports of one belong to two processes."""
     found = await _processes({node: maps.admin_ports.get(node) for node in maps.names}, params, tls)
     for node, process in found.items():
         _check_ports(node, maps.admin_ports.get(node), process)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.dry_run import DryRunStore
-from waltz_admin.errors import AdminError, RefusedError, UnreachableError
+from waltz_admin.errors import AdminError, RefusedError, UnreachableError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
@@ -362,18 +362,20 @@ async def _not_needed(
     assigned: Collection[str],
     connection: StorageAdminConnection,
 ) -> bool:
-    """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and
-    the node itself knows no later one: then ZooKeeper is an older copy (rule A8), and this may be the
-    replica that reports it."""
-    if await metadata.never_started(partition_id):
-        return True
-    state, _ = await metadata.read_partition(partition_id)
-    if state is None or why_still_needed(state, node, assigned) is not None:
-        return False
+    """Whether ZooKeeper needs the copy on this node no longer (or knows that no session of the partition ever
+    ran), and the node itself knows no later one: then ZooKeeper is an older copy (rule A8), and this may be
+    the replica that reports it."""
+    session_id = -1
+    if not await metadata.never_started(partition_id):
+        state, _ = await metadata.read_partition(partition_id)
+        if state is None or why_still_needed(state, node, assigned) is not None:
+            return False
+        session_id = state.session_id
     try:
-        return (await connection.last_session_info(partition_id)).session_id <= state.session_id
-    except RequestFailedError:
-        return True  # damaged: it proves nothing
+        await check_no_later(connection, node, partition_id, session_id)
+    except UnsafeChangeError:
+        return False
+    return True
 
 
 async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dict[Endpoint, str | None]:

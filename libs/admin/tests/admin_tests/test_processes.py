@@ -5,7 +5,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -24,9 +24,12 @@ from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import Progress
 from waltz_admin.server_admin import ServerAdminConnection
+from waltz_admin.tree_copy import in_memory, read_tree
+from waltz_admin.tree_file import PARTITIONS
 from waltz_admin.verify import Check
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.replica_rules import Answer, ReplicaAnswer
 from waltz_cluster.serializers import (
     PartitionAssignment,
@@ -329,6 +332,25 @@ async def test_zookeeper_6_17_sync_goes_on_and_keeps_surplus(world: World) -> No
     final = await storage_admin.sync_partitions(world.store, ROOT, tls=PLAIN, remove_surplus=True)
     assert final.unassigned == {c.connect_string: (1,)}
     assert c.status == {0: True}
+
+
+async def test_safety_a8_a_surplus_copy_of_a_later_session_stays_where_zookeeper_knows_none(
+    world: World,
+) -> None:
+    """ZooKeeper was restored from a copy of before the first session: the node that has replaced another one
+    since is not assigned, and may be the only one that has the data."""
+    out, *others = world.nodes
+    both = (PartitionId(0), PartitionId(1))
+    given = dict.fromkeys((n.connect_string for n in others), both) | {out.connect_string: ()}
+    await world.store.set(ClusterPaths(ROOT).assignment, ReplicaAssignments(given).to_bytes())
+    tree = await read_tree(world.store, ROOT, "2026-01-01T00:00:00+00:00")
+    before = {path: znode for path, znode in tree.znodes.items() if not path.startswith(f"{PARTITIONS}/")}
+    copy = await in_memory(replace(tree, znodes=before), ROOT)
+    out.other_sessions = {1: SessionInfo(-1, -1, -1)}
+    report = await storage_admin.sync_partitions(copy, ROOT, tls=PLAIN, remove_surplus=True)
+    assert report.surplus == {out.connect_string: (0,)}
+    assert report.unassigned == {out.connect_string: (1,)}
+    assert out.status == {0: True}
 
 
 class AllWell:
