@@ -1,6 +1,7 @@
 """The way out when ZooKeeper was restored from an older copy: the metadata of a partition made again from
 what its nodes hold (rule A8, ADR 8). What is written is decided in `restored_metadata`; here nodes and
-servers are asked, and ZooKeeper is written.
+servers are asked, and ZooKeeper is written. A copy of before a partition's first session has no metadata of
+it, and is the oldest one that there can be.
 """
 
 import asyncio
@@ -16,10 +17,9 @@ from waltz_admin.storage_admin import list_nodes, max_transaction_id
 from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view
-from waltz_cluster.errors import StoreError, VersionConflictError
+from waltz_cluster.errors import NodeExistsError, StoreError, VersionConflictError
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import PartitionMetadata
-from waltz_cluster.store import Op, SetOp, ZooKeeperStore
+from waltz_cluster.store import CreateOp, Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId
 
@@ -45,8 +45,8 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     AdminError without metadata.
     """
     view = await read_view(store, root)
-    before = view.metadata.get(PartitionId(partition))
-    if not isinstance(before, PartitionMetadata):
+    before = view.recorded(partition)
+    if before is None:
         raise AdminError(f"partition {partition} has no metadata that can be read")
     nodes = await _copies(store, root, view, tls, [partition])
     held = _held(nodes, partition)
@@ -171,18 +171,11 @@ async def _write(store: ZooKeeperStore, root: str, view: ClusterView, found: Seq
     async with AdminLock(store, paths) as lock:
         for some in _batches(found):
             assigned = _assigned(maps, some)
-            ops: list[Op] = [
-                SetOp(
-                    paths.partition(one.partition_id),
-                    one.after.to_bytes(),
-                    view.metadata_versions[PartitionId(one.partition_id)],
-                )
-                for one in some
-            ]
+            ops = [_op(paths, view, one) for one in some]
             changes = maps.changes(paths, partitions=assigned)
             try:
                 await lock.transaction(ops + changes)
-            except VersionConflictError as error:
+            except (VersionConflictError, NodeExistsError) as error:
                 if not done:
                     raise UnsafeChangeError(
                         "ZooKeeper was changed meanwhile: nothing was written, try again"
@@ -196,6 +189,14 @@ async def _write(store: ZooKeeperStore, root: str, view: ClusterView, found: Seq
             if changes:
                 groups, assignment, ports = maps.versions
                 maps = replace(maps, partitions=assigned, versions=(groups, assignment + 1, ports))
+
+
+def _op(paths: ClusterPaths, view: ClusterView, one: Rebuilt) -> Op:
+    """The write of one partition's metadata, under what was read: a version, or that there were none."""
+    path, partition_id = paths.partition(one.partition_id), PartitionId(one.partition_id)
+    if partition_id in view.never_started:
+        return CreateOp(path, one.after.to_bytes())
+    return SetOp(path, one.after.to_bytes(), view.metadata_versions[partition_id])
 
 
 def _partly(why: str, done: Sequence[int], found: Sequence[Rebuilt]) -> str:
@@ -227,8 +228,8 @@ def _checked(
     lost: Collection[str],
     removed: Collection[str],
 ) -> Rebuilt:
-    before = view.metadata.get(PartitionId(partition))
-    if not isinstance(before, PartitionMetadata):
+    before = view.recorded(partition)
+    if before is None:
         raise AdminError(
             f"partition {partition} has no metadata that can be read: restore any older copy of it first"
         )

@@ -199,7 +199,7 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
         recorded_at=sources.view.metadata_written.get(PartitionId(partition)) or None,
     )
     if not healthy:
-        status = replace(status, replicas=_with_those_ahead(sources, replicas, known, partition))
+        status = replace(status, replicas=_with_those_ahead(sources, replicas, partition))
         problem = _why_unhealthy(sources, answer, status, metadata)
         return replace(
             status,
@@ -216,10 +216,11 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
 
 
 def _with_those_ahead(
-    sources: _Sources, replicas: tuple[Replica, ...], known: PartitionMetadata | None, partition: int
+    sources: _Sources, replicas: tuple[Replica, ...], partition: int
 ) -> tuple[Replica, ...]:
     """A partition that is well has begun a session after ZooKeeper was read; in one that is not this is
     evidence (rule A8)."""
+    known = sources.view.recorded(partition)
     if known is None:
         return replicas
     copies = {node: sources.copies.get((node, partition)) for node in sources.nodes}

@@ -50,6 +50,14 @@ class ClusterView:
     metadata_written: Mapping[PartitionId, float] = field(default_factory=dict)
     """When the metadata were written last: Unix time by ZooKeeper's clock; 0 = not known."""
 
+    def recorded(self, partition_id: int) -> PartitionMetadata | None:
+        """What ZooKeeper holds of a partition, to be compared with what nodes know: of one that it never saw
+        started that there was no session. None: its metadata were lost, or cannot be read."""
+        found = self.metadata.get(PartitionId(partition_id))
+        if found is None and partition_id in self.never_started:
+            return PartitionMetadata()
+        return found if isinstance(found, PartitionMetadata) else None
+
     def owners(self, partition_id: int) -> list[int]:
         """Servers the assignment gives the partition to."""
         return [

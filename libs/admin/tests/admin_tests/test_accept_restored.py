@@ -13,7 +13,7 @@ from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import PartlyAcceptedError, _write, accept_restored, lowest_free_session
 from waltz_admin.copies import NodePartition
-from waltz_admin.errors import StorageNodeError, UnsafeChangeError
+from waltz_admin.errors import AdminError, StorageNodeError, UnsafeChangeError
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, rebuild
 from waltz_admin.same_node import check_distinct
 from waltz_admin.tree import NodeMaps, read_maps
@@ -194,9 +194,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(count: int = 3, assigned: int = 3) -> AsyncIterator[Cluster]:
+async def running(count: int = 3, assigned: int = 3, partitions: int = 1) -> AsyncIterator[Cluster]:
     store = MemoryZooKeeper().session()
-    params = (await seeding.create(store, ROOT, "demo", 1)).params
+    params = (await seeding.create(store, ROOT, "demo", partitions)).params
     async with AsyncExitStack() as stack:
         found = [
             await stack.enter_async_context(FakeNode(params.cluster_key).running()) for _ in range(count)
@@ -225,6 +225,51 @@ async def test_safety_a8_what_changed_since_it_was_read_is_not_written_over(
         async def read_before_a_write(store: ZooKeeperStore, root: str) -> ClusterView:
             view = await read_view(store, root)
             await cluster.metadata.write_partition(0, newer, view.metadata_versions[P])
+            return view
+
+        monkeypatch.setattr("waltz_admin.accept_restored.read_view", read_before_a_write)
+        with pytest.raises(UnsafeChangeError, match="was changed meanwhile: nothing was written"):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        assert (await cluster.metadata.read_partition(0))[0] == newer
+
+
+async def test_safety_a8_a_copy_of_before_the_first_session_has_a_way_out() -> None:
+    """It has no metadata of the partition; another one of which that is so and no node knows more is well."""
+    async with running(partitions=2) as cluster:
+        for node in cluster.nodes[:2]:
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        found, fine = await accept_restored(cluster.store, ROOT, [0, 1], tls=NO_TLS)
+        assert fine == [1]
+        assert found[0].after.session_id >= 1
+        written, _ = await cluster.metadata.read_partition(0)
+        assert written == found[0].after
+        assert set(written.replicas) >= {node.connect_string for node in cluster.nodes[:2]}
+        assert await cluster.metadata.never_started(1)
+        with pytest.raises(NothingToAcceptError):
+            await accept_restored(cluster.store, ROOT, [0, 1], tls=NO_TLS)
+
+
+async def test_safety_a8_metadata_that_were_deleted_are_not_those_of_a_new_partition() -> None:
+    async with running() as cluster:
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        await cluster.store.delete(ClusterPaths(ROOT).partition(0))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        with pytest.raises(AdminError, match="has no metadata that can be read: restore any older copy"):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+
+
+async def test_safety_a8_a_first_session_that_begins_meanwhile_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as cluster:
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        newer = PartitionMetadata(1, 7)
+
+        async def read_before_a_write(store: ZooKeeperStore, root: str) -> ClusterView:
+            view = await read_view(store, root)
+            await cluster.metadata.create_partition(0, newer)
             return view
 
         monkeypatch.setattr("waltz_admin.accept_restored.read_view", read_before_a_write)

@@ -8,7 +8,7 @@ import pytest
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
-from waltz_admin.findings.rules import find, problems
+from waltz_admin.findings.rules import ZOOKEEPER_OLDER, find, problems
 from waltz_admin.status import summarize
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
@@ -274,6 +274,20 @@ def test_safety_a8_a_node_that_knows_more_than_zookeeper_is_named() -> None:
         in problems(find(bad))[0]
     )
     assert page(metadata(), {}, healthy=False).partitions[0].ahead == []
+
+
+def test_safety_a8_a_copy_of_before_the_first_session_is_named_with_the_way_out() -> None:
+    view = replace(_view(None, registered=False), never_started=frozenset({P}))
+    nodes = {
+        "a:1": NodeStatus(Endpoint("a", 2), (held(5),)),
+        "b:1": NodeStatus(Endpoint("b", 2), (held(-1, -1),)),
+    }
+    found = find(summarize(view, Answers({}, {}), nodes))
+    (older,) = [one for one in found if one.rule is ZOOKEEPER_OLDER]
+    assert "a:1: it has completed session 5, and ZooKeeper knows of none" in older.finding
+    assert "`waltz zk accept-restored -p 0 --dry-run`" in older.next_step
+    unknown = find(summarize(_view(None, registered=False), Answers({}, {}), nodes))
+    assert not [one for one in unknown if one.rule is ZOOKEEPER_OLDER], "metadata that were lost"
 
 
 def test_a_server_that_still_asks_a_node_that_is_away_is_not_silent() -> None:

@@ -47,7 +47,10 @@ def evidence(
     evidence is believed: a session that began after it was read looks the same.
     """
     if info.session_id > recorded.session_id:
-        later = f"later than the {recorded.session_id} that ZooKeeper gave out"
+        given = recorded.session_id
+        later = (
+            f"later than the {given} that ZooKeeper gave out" if given >= 0 else "and ZooKeeper knows of none"
+        )
         return f"has completed session {info.session_id}, {later}"
     if not recorded.replicas:
         if max_txid >= 0 or info.low_water_mark >= 0:
