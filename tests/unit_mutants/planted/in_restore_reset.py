@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _engine = bugs_in("services/storage/src/waltz_storage/engine")
+_cli = bugs_in("tools/src/waltz_tools/cli")
 
 RESTORE_RESET_BUGS = (
     # ---- copies that cannot be trusted
@@ -104,6 +105,14 @@ RESTORE_RESET_BUGS = (
         "            control.check_cluster(directory, *cluster)\n",
         "",
         "Sessions that were given out get in again, by the word of a cluster that does not know them.",
+    ),
+    _cli(
+        "fence_is_lowered_by_what_was_read_before_the_question",
+        "B4",
+        "storage_repairs.py",
+        "            to[number] = max(to[number], await lowest_free_session(c.store, c.root, number, tls=c.tls))\n",
+        "",
+        "A session that was given out while the question was open is not fenced off.",
     ),
     # ---- what is read
     _engine(

@@ -114,6 +114,46 @@ def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
         assert read_fence(str(directory), 0, held, 2)[0] == (3 if own else 51)
 
 
+@pytest.mark.parametrize(("given_out", "fence"), [(40, 41), (80, 51), (1, 3)])
+def test_safety_b4_sessions_that_are_given_out_while_the_question_is_open_stay_fenced_off(
+    given_out: int,
+    fence: int,
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """ZooKeeper has given out session 2 before; 1: it was restored meanwhile, and gives 2 out again."""
+    config = tmp_path / "own.yaml"
+    config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /own\nssl.enabled: false\n")
+
+    async def set_session(number: int) -> UUID:
+        session = zookeeper.session()
+        made = await seeding.create(session, "/own", "lab", 2, exist_ok=True)
+        metadata, written = StoreMetadata(session, "/own"), PartitionMetadata(1, number, {})
+        if await metadata.never_started(0):
+            await metadata.create_partition(0, written)
+        else:
+            await metadata.write_partition(0, written, (await metadata.read_partition(0))[1])
+        return made.params.cluster_key
+
+    key = asyncio.run(set_session(2))
+    directory = tmp_path / "node"
+    directory.mkdir()
+    manager = StorageManager.open(str(directory), cluster_key=key, num_partitions=2, now_ms=lambda: 1)
+    manager.assign(0).raise_fence(51)
+    manager.close()
+
+    def agreed(what: str, yes: bool) -> None:
+        asyncio.run(set_session(given_out))
+
+    monkeypatch.setattr("waltz_tools.cli.storage_repairs.confirm", agreed)
+    assert run(["storage", "lower-fence", "-c", str(config), str(directory), "-p", "0"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert (f"lowered partition 0: 51 to {fence}" if fence < 51 else "no fence is too high") in out
+    assert read_fence(str(directory), 0, key, 2)[0] == fence
+
+
 @pytest.mark.parametrize("kind", ["a named pipe", "a directory"])
 def test_what_is_not_a_regular_file_is_named_and_nothing_waits_for_it(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -130,8 +130,9 @@ def lower_fence(
     """Lower session fences that were raised to where no session comes.
 
     Each is set to the session after the last that ZooKeeper gave out and that any node completed, so every
-    session that ever was stays fenced off. All other replicas must answer, and the directory must be one of
-    the cluster of the configuration.
+    session that ever was stays fenced off: both are asked again right before a fence is written, since
+    sessions are given out while the question is open. All other replicas must answer, and the directory must
+    be one of the cluster of the configuration.
     """
     chosen = parse_partitions(partition)
 
@@ -142,10 +143,18 @@ def lower_fence(
 
     params, found, to = run_admin(config, work)
     lowered = [p for p in chosen if found[p] > to[p]]
+
+    async def write(c: Context) -> None:
+        for number in list(lowered):
+            to[number] = max(to[number], await lowest_free_session(c.store, c.root, number, tls=c.tls))
+            if found[number] > to[number]:
+                stopped_node.lower_fence(directory, number, to[number], params)
+            else:
+                lowered.remove(number)
+
     if lowered and not dry_run:
         confirm(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are lowered", yes)
-        for number in lowered:
-            stopped_node.lower_fence(directory, number, to[number], params)
+        run_admin(config, write)
     said = [f"partition {p}: {found[p]} to {to[p]}" for p in lowered] or ["no fence is too high"]
     line = f"{'would lower' if dry_run else 'lowered'} {'; '.join(said)}" if lowered else said[0]
     fences = {str(p): to[p] for p in lowered}
