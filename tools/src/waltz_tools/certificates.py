@@ -137,7 +137,13 @@ class CertificateFolder:
         return [each.name for each in missing]
 
     def renew(self, names: Iterable[str], days: float) -> list[str]:
-        """Another key and certificate for each name (none: all), for the same hosts."""
+        """Another key and certificate for each name (none: all), for the same hosts. ToolError while a folder
+        does not trust the present authority."""
+        if late := self._late():
+            raise ToolError(
+                f"{', '.join(late)}: does not trust the present authority, since its replacement was interrupted; complete "
+                f"the first step with `waltz tls renew {self.path} --new-authority`, and copy the folders before anything is renewed"
+            )
         signer, chosen = self._signer(), self._chosen(names)
         described = {name: describe_file(self.path / name / "tls.crt") for name in chosen}
         for name, info in described.items():
@@ -146,7 +152,10 @@ class CertificateFolder:
 
     def replace_authority(self, cluster: str | None) -> None:
         """Step one of three: another authority, trusted by everybody alongside the one before. Certificates
-        stay as they are."""
+        stay as they are. One that was interrupted is completed."""
+        if late := self._late():
+            self._trust(late)
+            return
         names, before = self.names(), self._read(self._authority / "ca.crt")
         previous = self._authority / "previous.crt"
         if (
@@ -239,6 +248,15 @@ class CertificateFolder:
         _make_folder(self._authority)
         _write(self._authority / "ca.key", pair.key, 0o600)
         _write(self._authority / "ca.crt", pair.certificate, 0o644)
+
+    def _late(self) -> list[str]:
+        """While an authority is being replaced: the folders that do not trust both yet."""
+        previous, present = self._authority / "previous.crt", self._authority / "ca.crt"
+        names = self.names()
+        if not previous.exists() or previous.read_bytes() == self._read(present):
+            return []
+        bundle, files = self._bundle(), {name: self.path / name / "ca.crt" for name in names}
+        return [name for name, file in files.items() if not file.exists() or file.read_bytes() != bundle]
 
     def _trust(self, names: Iterable[str]) -> None:
         for name in names:

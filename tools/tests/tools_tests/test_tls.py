@@ -6,6 +6,7 @@ import json
 import re
 import ssl
 import time
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,48 @@ def test_a_new_authority_whose_key_was_written_alone_is_made_again(made: Path) -
     assert run(["tls", "renew", str(made), "--new-authority"]) == ExitCode.OK
     assert run(["tls", "renew", str(made)]) == ExitCode.OK
     assert _handshake(made / "s1", made / "h1", "s1")
+
+
+@pytest.mark.parametrize("written", range(len(FOLDERS)))
+def test_a_first_step_that_did_not_end_is_completed_before_anything_is_renewed(
+    made: Path,
+    tmp_path: Path,
+    written: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended after this many folders trust the new authority."""
+    whole = CertificateFolder._trust
+
+    def killed(self: CertificateFolder, names: Iterable[str]) -> None:
+        whole(self, list(names)[:written])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CertificateFolder, "_trust", killed)
+    with pytest.raises(KeyboardInterrupt):
+        CertificateFolder(made, time.time()).replace_authority(None)
+    monkeypatch.undo()
+    before = _contents(made)
+    for names in ([], ["admin"]):
+        assert run(["tls", "renew", str(made), *names]) == ExitCode.FAILED
+        said = capsys.readouterr().err
+        assert f"{', '.join(FOLDERS[written:])}: does not trust the present authority" in said
+        assert f"waltz tls renew {made} --new-authority" in said
+    assert _contents(made) == before
+    assert run(["tls", "renew", str(made), "--new-authority"]) == ExitCode.OK
+    assert "Next: copy the folders to their machines; when all have them, run" in capsys.readouterr().out
+    after = _contents(made)
+    assert {name for name in after if before[name] != after[name]} == {
+        f"{n}/ca.crt" for n in FOLDERS[written:]
+    }
+    assert run(["tls", "renew", str(made), "--new-authority"]) == ExitCode.FAILED
+    assert "an authority is being replaced already" in capsys.readouterr().err
+    assert run(["tls", "renew", str(made)]) == ExitCode.OK
+    for name, content in after.items():
+        (tmp_path / "copied" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "copied" / name).write_bytes(content)
+    for one, other in ((tmp_path / "copied", made), (made, tmp_path / "copied")):
+        assert _handshake(one / "s1", other / "h1", "s1")
 
 
 def test_what_expires_is_shown(tmp_path: Path, made: Path, capsys: pytest.CaptureFixture[str]) -> None:
