@@ -86,8 +86,8 @@ NODE_BUGS = (
         "node_that_was_not_compared_speaks",
         "A8",
         "accept_restored.py",
-        "        if n in distinct and admin_endpoint",
-        "        if admin_endpoint",
+        " for one in statuses if one.error is None and one.node in distinct}\n",
+        " for one in statuses if one.error is None}\n",
         "A node under two names, one of which was silent for a moment, is counted twice.",
     ),
     _bug(

@@ -18,7 +18,14 @@ from waltz_admin.rebuild_tree import ClusterGiven, RebuiltTree
 from waltz_admin.tree_file import decode
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import ClusterParams, Counter
+from waltz_cluster.serializers import (
+    ClusterParams,
+    ConnectionMetadata,
+    Counter,
+    GroupDescriptor,
+    ReplicaAssignments,
+)
+from waltz_protocol.types import PartitionId
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import run
 from waltz_tools.cli import zk_tree
@@ -409,6 +416,44 @@ def test_a_storage_node_with_an_impossible_name_can_be_removed(
 
     asyncio.run(add())
     assert run(["zk", "remove-storage-node", "-c", str(config), "-s", "a..b:7000"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    "name", ["127.0.0.1:70000", "127.0.0.1:0", "127.0.0.1", "127.0.0.1:07000", " 127.0.0.1:7000"]
+)
+def test_a_storage_node_whose_name_is_no_address_is_named_and_removed(
+    name: str,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    config: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Another tool has written it."""
+
+    async def add() -> None:
+        store, paths = zookeeper.session(), ClusterPaths("/nowhere")
+        await store.set(paths.group, GroupDescriptor({name: 9}).to_bytes())
+        await store.set(paths.assignment, ReplicaAssignments({name: (PartitionId(0),)}).to_bytes())
+        await store.set(paths.connection, ConnectionMetadata({name: 3}).to_bytes())
+        await store.close()
+
+    asyncio.run(add())
+    config.write_text(CONFIG.format(root="/nowhere"))
+    at = ["-c", str(config)]
+    no_address = name in ("127.0.0.1:70000", "127.0.0.1:0", "127.0.0.1")
+    for command in (
+        (["storage", "list"], ["storage", "validate"], ["doctor", "-t", "2"]) if no_address else ()
+    ):
+        assert run([*command, *at, "--output", "json"]) == ExitCode.DEGRADED, capsys.readouterr()
+        out, err = capsys.readouterr()
+        assert f"'{name}'" in out + err
+        assert "waltz zk remove-storage-node" in out + err, command
+    assert run(["zk", "add-storage-node", *at, "-s", "127.0.0.1:1", "-a", "2", "-g", "1"]) == ExitCode.OK
+    assert run(["zk", "unassign-partition", *at, "-s", name, "-p", "0", "--drop-group-copy"]) == ExitCode.OK
+    capsys.readouterr()
+    assert run(["zk", "remove-storage-node", *at, "-s", name]) == ExitCode.OK
+    assert f"removed {name}" in capsys.readouterr().out
+    assert run(["zk", "remove-storage-node", *at, "-s", "127.0.0.2"]) == ExitCode.USAGE
+    assert "is not an address of the form host:port" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("group", ["2147483648", "99999999999", "-1"])

@@ -13,7 +13,7 @@ from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
 from waltz_admin.same_node import check_distinct
-from waltz_admin.storage_admin import list_nodes, max_transaction_id
+from waltz_admin.storage_admin import NodeStatus, list_nodes, max_transaction_id
 from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view
@@ -76,7 +76,7 @@ async def _copies(
     StorageNodeError where two names are those of one, whose copy would be counted twice."""
     statuses = await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)
     distinct = await check_distinct(view.nodes, view.store, tls)
-    by_endpoint = {status.admin: status for status in statuses if status.error is None}
+    answered = {one.node: one for one in statuses if one.error is None and one.node in distinct}
     places = asyncio.Semaphore(_QUESTIONS)
 
     async def whole(node: str, copy: NodePartition) -> NodePartition:
@@ -85,17 +85,11 @@ async def _copies(
         async with places:
             return await _with_last_record(store, root, view, tls, node, copy)
 
-    async def asked(node: str, port: int) -> list[NodePartition]:
-        copies = by_endpoint[admin_endpoint(node, port)].partitions
-        return await asyncio.gather(*(whole(node, copy) for copy in copies))
+    async def asked(status: NodeStatus) -> list[NodePartition]:
+        return await asyncio.gather(*(whole(status.node, copy) for copy in status.partitions))
 
-    ports = {
-        n: p
-        for n, p in view.nodes.admin_ports.items()
-        if n in distinct and admin_endpoint(n, p) in by_endpoint
-    }
-    found = await asyncio.gather(*(asked(node, port) for node, port in ports.items()))
-    return dict(zip(ports, found, strict=True))
+    found = await asyncio.gather(*map(asked, answered.values()))
+    return dict(zip(answered, found, strict=True))
 
 
 async def _with_last_record(

@@ -11,6 +11,7 @@ from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.types import Endpoint
 
 __all__ = ["add_storage_node", "check_entry", "remove_storage_node"]
 
@@ -74,13 +75,21 @@ def check_entry(maps: NodeMaps, connect_string: str, admin_port: int, group: int
         )
     own = {parse_connect_string(connect_string), admin_endpoint(connect_string, admin_port)}
     for node in maps.names:
-        port = maps.admin_ports.get(node)
-        taken = {parse_connect_string(node), *([] if port is None else [admin_endpoint(node, port)])}
+        taken = _ports(maps, node)
         if node != connect_string and own & taken:
             raise StorageNodeError(
                 f"{min(own & taken)} is a port of the storage node {node} already: {connect_string} with admin "
                 f"port {admin_port} cannot be another node"
             )
+
+
+def _ports(maps: NodeMaps, node: str) -> set[Endpoint]:
+    """Those of a node that is known; none where its name is no host:port."""
+    port = maps.admin_ports.get(node)
+    try:
+        return {parse_connect_string(node), *([] if port is None else [admin_endpoint(node, port)])}
+    except StorageNodeError:
+        return set()
 
 
 async def remove_storage_node(

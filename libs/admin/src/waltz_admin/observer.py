@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.errors import StorageNodeError
 from waltz_admin.kept_connections import KeptConnections
 from waltz_admin.observed_node import ObservedNode, close_all
 from waltz_admin.status import Summary
@@ -24,6 +25,7 @@ from waltz_admin.view import ClusterView
 from waltz_admin.watched_view import WatchedView
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
 
 
 class ClusterObserver:
@@ -77,7 +79,10 @@ class ClusterObserver:
         if port is None:
             return None, NodeAnswer()
         known = self._nodes.get(node)
-        endpoint = admin_endpoint(node, port)
+        try:
+            endpoint = admin_endpoint(node, port)
+        except StorageNodeError as error:
+            return NodeStatus(Endpoint(node, port), error=str(error)), NodeAnswer()
         if known is None or known.endpoint != endpoint:
             known = self._nodes[node] = ObservedNode(endpoint, view.store, self._tls, self._clock)
         return await known.observe(view.nodes.partitions[node], self._timeout_seconds)

@@ -23,7 +23,7 @@ from waltz_admin.nodes import check_entry
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
 from waltz_admin.seeding import MAX_PARTITIONS, check_name
 from waltz_admin.storage_admin import list_nodes
-from waltz_admin.tree import NodeMaps, admin_endpoint
+from waltz_admin.tree import NodeMaps
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
 from waltz_admin.tree_file import PARTITIONS, ROOT, SERVERS, STORE, ClusterTree, Znode
 from waltz_cluster.errors import NoNodeError, SerializationError
@@ -197,11 +197,11 @@ async def _held(
     store: ZooKeeperStore, root: str, nodes: Sequence[NodeGiven], lost: Collection[str], tls: TlsSettings
 ) -> dict[str, dict[int, NodePartition]]:
     """Node → partition → its copy. UnsafeChangeError: a node does not answer and is not named as lost."""
-    statuses = {one.admin: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
+    statuses = {one.node: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
     found: dict[str, dict[int, NodePartition]] = {}
     silent: dict[str, str] = {}
     for node in nodes:
-        status = statuses[admin_endpoint(node.connect_string, node.admin_port)]
+        status = statuses[node.connect_string]
         if status.error is None:
             found[node.connect_string] = {int(c.partition_id): c for c in status.partitions if c.assigned}
         elif node.connect_string not in lost:

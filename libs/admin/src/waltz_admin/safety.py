@@ -79,8 +79,12 @@ class AdminPortProbe:
             return NoAnswer("its admin port is not in ZooKeeper")
         context = client_context(self._tls)  # a wrong setting is for the person to see, not a silent node
         try:
+            endpoint = admin_endpoint(connect_string, port)
+        except StorageNodeError as error:
+            return NoAnswer(str(error), unreachable=True)
+        try:
             connection = await StorageAdminConnection.open(
-                admin_endpoint(connect_string, port),
+                endpoint,
                 cluster_key=self._cluster_key,
                 num_partitions=self._num_partitions,
                 tls=context,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
@@ -144,8 +145,9 @@ async def _processes(
 
 
 class _Opening:
-    """Opens connections, and owns them until `close`. A port that is not known, or at which nobody answers in
-    time, gives None; so do all where no TLS is set up: a node can be added with access to ZooKeeper alone."""
+    """Opens connections, and owns them until `close`. A port that is not known or can be nobody's, or at
+    which nobody answers in time, gives None; so do all where no TLS is set up: a node can be added with
+    access to ZooKeeper alone."""
 
     def __init__(self, params: StoreParams, tls: TlsSettings) -> None:
         self._params = params
@@ -153,10 +155,16 @@ class _Opening:
         self._opened: list[_Connection] = []
 
     async def storage(self, node: str) -> _Connection | None:
-        return await self._open(StorageConnection, parse_connect_string(node))
+        with suppress(StorageNodeError):
+            return await self._open(StorageConnection, parse_connect_string(node))
+        return None
 
     async def admin(self, node: str, port: int | None) -> _Connection | None:
-        return None if port is None else await self._open(StorageAdminConnection, admin_endpoint(node, port))
+        with suppress(StorageNodeError):
+            return (
+                None if port is None else await self._open(StorageAdminConnection, admin_endpoint(node, port))
+            )
+        return None
 
     async def _open(self, kind: type[_Connection], endpoint: Endpoint) -> _Connection | None:
         try:
@@ -185,8 +193,12 @@ def _process_ids(connection: _Connection | None) -> frozenset[UUID]:
 
 
 async def _addresses(node: str, admin_port: int | None) -> frozenset[tuple[str, int]]:
-    """All that its name is resolved to, with both ports; the name itself where it cannot be resolved."""
-    host, storage_port = parse_connect_string(node)
+    """All that its name is resolved to, with both ports; the name itself where it cannot be resolved. None
+    where it is no host:port."""
+    try:
+        host, storage_port = parse_connect_string(node)
+    except StorageNodeError:
+        return frozenset()
     host = host.removeprefix("[").removesuffix("]").lower()
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

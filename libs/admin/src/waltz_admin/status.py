@@ -23,7 +23,6 @@ from waltz_admin.cluster_status import (
 from waltz_admin.copies import NodePartition
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import NodeStatus, list_nodes
-from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, ServerAnswer, gather
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.quorum import quorum_of, shortage
@@ -44,12 +43,7 @@ async def read_status(
         gather(view, tls, timeout_seconds, range(view.params.num_partitions)),
         list_nodes(store, root, tls, timeout_seconds=timeout_seconds),
     )
-    by_endpoint = {status.admin: status for status in statuses}
-    nodes = {
-        node: by_endpoint[endpoint]
-        for node, port in view.nodes.admin_ports.items()
-        if (endpoint := admin_endpoint(node, port)) in by_endpoint
-    }
+    nodes = {one.node: one for one in statuses if one.node in view.nodes.admin_ports}
     status = summarize(view, answers, nodes)
     if any(p.ahead for p in status.partitions):  # or a session began after ZooKeeper was read: read again
         fresh = await read_view(store, root)

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.dry_run import DryRunStore
-from waltz_admin.errors import AdminError, RefusedError, UnreachableError, UnsafeChangeError
+from waltz_admin.errors import AdminError, RefusedError, StorageNodeError, UnreachableError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
@@ -35,6 +35,8 @@ class NodeStatus:
     error: str | None = None
     disk: NodeDisk | None = None
     """None: it did not answer, or is of release 0.13.2."""
+    node: str = ""
+    """Its name in ZooKeeper, of which `admin` is made; empty where the admin port alone was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,15 @@ async def list_nodes(
     if admin is not None:
         return [await _status(admin, params, tls, timeout_seconds)]
     maps = await read_maps(store, ClusterPaths(root))
-    endpoints = [admin_endpoint(node, port) for node, port in sorted(maps.admin_ports.items())]
-    return list(
-        await asyncio.gather(*(_status(endpoint, params, tls, timeout_seconds) for endpoint in endpoints))
-    )
+
+    async def known(node: str, port: int) -> NodeStatus:
+        try:
+            endpoint = admin_endpoint(node, port)
+        except StorageNodeError as error:
+            return NodeStatus(Endpoint(node, port), error=str(error), node=node)
+        return replace(await _status(endpoint, params, tls, timeout_seconds), node=node)
+
+    return list(await asyncio.gather(*(known(*one) for one in sorted(maps.admin_ports.items()))))
 
 
 async def _status(
@@ -378,8 +385,9 @@ async def _not_needed(
     return True
 
 
-async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dict[Endpoint, str | None]:
-    """Open the storage port and the admin port of every node; what went wrong per port, None = fine."""
+async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dict[str, str | None]:
+    """Open the storage port and the admin port of every node; what went wrong per port, None = fine. A name
+    that is no host:port is in the place of its ports."""
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
     context = client_context(tls)
@@ -401,10 +409,19 @@ async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dic
         except UnreachableError as error:
             return str(error)
 
-    storage_ports = [parse_connect_string(node) for node in sorted(maps.groups)]
-    admin_ports = [admin_endpoint(node, port) for node, port in sorted(maps.admin_ports.items())]
+    found: dict[str, str | None] = {}
+    storage_ports: list[Endpoint] = []
+    admin_ports: list[Endpoint] = []
+    for node in maps.names:
+        try:
+            own = admin_endpoint(node, maps.admin_ports.get(node, 0))
+        except StorageNodeError as error:
+            found[node] = str(error)
+            continue
+        storage_ports += [parse_connect_string(node)] if node in maps.groups else []
+        admin_ports += [own] if own.port else []
     answers = await asyncio.gather(*map(storage, storage_ports), *map(admin, admin_ports))
-    return dict(zip([*storage_ports, *admin_ports], answers, strict=True))
+    return found | dict(zip(map(str, [*storage_ports, *admin_ports]), answers, strict=True))
 
 
 async def max_transaction_id(

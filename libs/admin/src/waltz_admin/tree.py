@@ -15,6 +15,12 @@ BATCH_BYTES = 256 * 1024
 BATCH_OPS = 200
 
 
+HOW_TO_REMOVE = (
+    "no storage node can be there: `waltz zk unassign-partition` with what it has, then `waltz zk remove-storage-node`, "
+    "both with exactly this text"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMaps:
     """The maps as read, with their data versions."""
@@ -82,5 +88,9 @@ def parse_connect_string(text: str) -> Endpoint:
 
 
 def admin_endpoint(connect_string: str, admin_port: int) -> Endpoint:
-    """Where the admin port of a storage node is: on the host of its connect string."""
-    return Endpoint(parse_connect_string(connect_string).host, admin_port)
+    """Where the admin port of a storage node is: on the host of its connect string. StorageNodeError, with
+    the next step, for one that is none: any text can be in ZooKeeper."""
+    try:
+        return Endpoint(parse_connect_string(connect_string).host, admin_port)
+    except StorageNodeError as error:
+        raise StorageNodeError(f"{error}; {HOW_TO_REMOVE}") from None

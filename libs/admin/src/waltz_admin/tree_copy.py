@@ -19,7 +19,7 @@ from waltz_admin.nested_roots import is_below, nested_roots
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.subtree import Subtree, read_subtree
-from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, admin_endpoint
+from waltz_admin.tree import BATCH_BYTES, BATCH_OPS
 from waltz_admin.tree_file import PARTITIONS, PRODUCERS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view
 from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictError
@@ -208,12 +208,11 @@ async def behind(tree: ClusterTree, root: str, tls: TlsSettings) -> Behind:
     """Ask the storage nodes that the tree names what they know besides. Nothing is changed."""
     store = await in_memory(tree, root)
     view = await read_view(store, root)
-    statuses = {one.admin: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
+    statuses = {one.node: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
     found: dict[int, dict[str, str]] = {}
     silent: dict[str, str] = {}
     copies: dict[int, dict[str, NodePartition]] = {}
-    for node, port in view.nodes.admin_ports.items():
-        status = statuses[admin_endpoint(node, port)]
+    for node, status in statuses.items():
         if status.error is not None:
             silent[node] = status.error
         for copy in status.partitions:

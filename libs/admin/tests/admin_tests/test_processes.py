@@ -364,7 +364,7 @@ async def test_validate_and_max_transaction_id(world: World) -> None:
     assert set(result.values()) == {None}
     await nodes.add_storage_node(world.store, ROOT, "127.0.0.1:1", 2, 9)
     broken = {e for e, text in (await storage_admin.validate(world.store, ROOT, tls=PLAIN)).items() if text}
-    assert broken == {Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)}
+    assert broken == {"127.0.0.1:1", "127.0.0.1:2"}
     node = world.nodes[0]
     found = await storage_admin.max_transaction_id(
         world.store, ROOT, node.admin, node.storage_port, 0, tls=PLAIN

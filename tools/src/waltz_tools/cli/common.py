@@ -18,8 +18,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from waltz_admin.tree import read_maps
 from waltz_cluster import zk_client
 from waltz_cluster.config.settings import CliSettings
+from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings
@@ -153,6 +155,13 @@ def parse_new_endpoint(text: str) -> Endpoint:
     if not can_be_host(endpoint.host):
         raise UsageError(f"{shown(endpoint.host)} in {shown(text)} is no host name")
     return endpoint
+
+
+async def known_node(c: Context, text: str) -> str:
+    """The storage node that is meant: exactly this text where ZooKeeper has it, whatever it is, so that it
+    can be removed; else host:port, or a usage error of one line."""
+    maps = await read_maps(c.store, ClusterPaths(c.root))
+    return text if text in maps.names else str(parse_endpoint(text))
 
 
 def parse_group(option: str, number: int | None) -> int:

@@ -314,9 +314,9 @@ def validate(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) ->
     should."""
     answers = run_admin(config, lambda c: storage_admin.validate(c.store, c.root, tls=c.tls))
     listing = Listing("ports", "Ports of storage nodes", ["Port", "Works", "Reason"])
-    for endpoint, reason in answers.items():
-        listing.add(str(endpoint), reason is None, reason)
+    for port, reason in answers.items():
+        listing.add(port, reason is None, reason)
     render_listings(output, [listing])
-    broken = [str(endpoint) for endpoint, reason in answers.items() if reason is not None]
+    broken = [port for port, reason in answers.items() if reason is not None]
     if broken:
         raise DegradedError(f"{len(broken)} of {len(answers)} ports do not work: {', '.join(broken)}")

@@ -20,7 +20,7 @@ from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
     PartitionsOption,
-    parse_endpoint,
+    known_node,
     parse_partitions,
     render_result,
     run_admin,
@@ -81,18 +81,18 @@ def forget(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Give up a replica whose disk is lost for good, when recovery cannot decide without it."""
-    node = parse_endpoint(storage)
     chosen = parse_partitions(partition)
     if not accept and not dry_run:
         raise UsageError(
             "transactions that only this replica still holds are lost forever: pass --accept-data-loss if that is acceptable"
         )
 
-    async def work(c: Context) -> Forgotten:
+    async def work(c: Context) -> tuple[str, Forgotten]:
         store = DryRunStore(c.store) if dry_run else c.store
-        return await forget_replica(store, c.root, str(node), chosen, tls=c.tls)
+        node = await known_node(c, storage)
+        return node, await forget_replica(store, c.root, node, chosen, tls=c.tls)
 
-    done = run_admin(config, work)
+    node, done = run_admin(config, work)
     text = ",".join(map(str, done.forgotten)) or "none"
     line = (
         f"would forget {node} in partitions {text}"

@@ -27,6 +27,7 @@ from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
     PartitionsOption,
+    known_node,
     parse_endpoint,
     parse_group,
     parse_new_endpoint,
@@ -153,12 +154,13 @@ def remove_storage_node(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Forget a storage node that has no partitions."""
-    endpoint = str(parse_endpoint(storage))
 
-    async def work(c: Context) -> None:
+    async def work(c: Context) -> str:
+        endpoint = await known_node(c, storage)
         await nodes.remove_storage_node(_store(c, dry_run), c.root, endpoint)
+        return endpoint
 
-    run_admin(config, work)
+    endpoint = run_admin(config, work)
     line = f"would remove {endpoint}" if dry_run else f"removed {endpoint}"
     render_result(output, line, node=endpoint, removed=not dry_run, dry_run=dry_run)
 
@@ -201,14 +203,15 @@ def unassign_partition(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Unassign partitions from a storage node (after a check that nothing can be lost)."""
-    endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
+    chosen = parse_partitions(partition)
 
-    async def work(c: Context) -> tuple[int, ...]:
-        return await assignments.unassign(
+    async def work(c: Context) -> tuple[str, tuple[int, ...]]:
+        endpoint = await known_node(c, storage)
+        return endpoint, await assignments.unassign(
             _store(c, dry_run), c.root, chosen, endpoint, tls=c.tls, keep_group_copy=not drop_group_copy
         )
 
-    removed = run_admin(config, work)
+    endpoint, removed = run_admin(config, work)
     _wait(config, chosen, wait_seconds, dry_run)
     line = f"{'would unassign' if dry_run else 'unassigned'} {_ids(removed)} from {endpoint}"
     render_result(output, line, node=endpoint, unassigned=removed, dry_run=dry_run)
@@ -263,10 +266,10 @@ def accept_restored_(
     completed the last session.
     """
     chosen = parse_partitions(partition)
-    gone = [str(parse_endpoint(node)) for node in lost or ()]
-    out = [str(parse_endpoint(node)) for node in removed or ()]
 
     async def work(c: Context) -> tuple[list[Rebuilt], list[int]]:
+        gone = [await known_node(c, node) for node in lost or ()]
+        out = [await known_node(c, node) for node in removed or ()]
         return await accept_restored(_store(c, dry_run), c.root, chosen, tls=c.tls, lost=gone, removed=out)
 
     found, fine = run_admin(config, work)

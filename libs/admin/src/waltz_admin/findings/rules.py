@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, StorageStatus
+from waltz_admin.errors import StorageNodeError
 from waltz_admin.findings.finding import Finding, Rule, Severity
+from waltz_admin.tree import HOW_TO_REMOVE, parse_connect_string
 from waltz_cluster.quorum import id_ranges, said_once
 from waltz_cluster.replica_rules import Standing
 
@@ -261,12 +263,20 @@ def _nodes(status: ClusterStatus) -> Iterable[Finding]:
             yield Finding(
                 NODE_SILENT,
                 f"storage node {node.node} does not answer: {reason}",
-                "check that its machine is up and its process runs and is not suspended; restart it with its data",
+                _step_of_silent(node.node),
                 (reason, f"it holds {_counted(node.partitions)}"),
                 node.partitions,
                 (node.node,),
             )
         yield from _disk(node)
+
+
+def _step_of_silent(node: str) -> str:
+    try:
+        parse_connect_string(node)
+    except StorageNodeError:
+        return HOW_TO_REMOVE
+    return "check that its machine is up and its process runs and is not suspended; restart it with its data"
 
 
 def _disk(node: StorageStatus) -> Iterable[Finding]:
