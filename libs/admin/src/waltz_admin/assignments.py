@@ -6,7 +6,7 @@ every one of them. Repeating a call changes nothing: what is assigned (or not) a
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from waltz_admin.errors import AssignmentError
 from waltz_admin.lock import AdminLock
@@ -217,6 +217,15 @@ def replicas(placement: Placement, partition_id: int) -> tuple[str, ...]:
     return tuple(node for node, held in placement.items() if partition_id in held)
 
 
+def _by_partition(placement: Placement) -> Mapping[int, Sequence[str]]:
+    """The nodes that hold each partition, in the order of the placement."""
+    found: dict[int, list[str]] = {}
+    for node, held in placement.items():
+        for partition_id in dict.fromkeys(held):
+            found.setdefault(partition_id, []).append(node)
+    return found
+
+
 async def _change(
     store: ZooKeeperStore,
     root: str,
@@ -244,8 +253,9 @@ async def _change(
             )
             silent: set[str] = set()
             fresh: list[int] = []
+            held, given = _by_partition(maps.partitions), _by_partition(after)
             for partition_id in range(params.num_partitions):
-                old, new = replicas(maps.partitions, partition_id), replicas(after, partition_id)
+                old, new = held.get(partition_id, ()), given.get(partition_id, ())
                 version = await check_change(metadata, asker, partition_id, old, new, allow_pause=allow_pause)
                 if version is not None:
                     added = [node for node in new if node not in old and node not in silent]

@@ -21,11 +21,12 @@ from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.nodes import check_entry
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
-from waltz_admin.seeding import MAX_PARTITIONS, check_name
+from waltz_admin.seeding import check_name
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import NodeMaps
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
 from waltz_admin.tree_file import PARTITIONS, ROOT, SERVERS, STORE, ClusterTree, Znode
+from waltz_cluster.cluster_params import MAX_PARTITIONS
 from waltz_cluster.errors import NoNodeError, SerializationError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths

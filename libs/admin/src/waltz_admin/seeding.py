@@ -20,7 +20,7 @@ from waltz_admin.errors import (
 )
 from waltz_admin.nested import check_alone, check_none_below, clusters_below, foreign
 from waltz_admin.subtree import read_subtree
-from waltz_cluster.cluster_params import read_store_params
+from waltz_cluster.cluster_params import MAX_PARTITIONS, read_store_params
 from waltz_cluster.errors import (
     NodeExistsError,
     NoNodeError,
@@ -42,7 +42,6 @@ from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZnodeStat, ZooKee
 
 _ATTEMPTS = 5
 _MAX_NAME_BYTES = 65535
-MAX_PARTITIONS = 1_000_000
 
 Tree = dict[str, tuple[bytes | None, ZnodeStat]]
 

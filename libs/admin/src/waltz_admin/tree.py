@@ -1,7 +1,8 @@
 """Reading and changing the three maps of storage nodes (groups, assignments, connections) together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from waltz_admin.errors import AdminError, StorageNodeError
 from waltz_cluster.errors import NoNodeError, SerializationError
@@ -15,6 +16,11 @@ BATCH_BYTES = 256 * 1024
 BATCH_OPS = 200
 
 
+_Map = TypeVar("_Map")
+_RESTORE = (
+    "restore the cluster's records, from an export (`waltz zk import`), or from what the storage nodes hold "
+    "(`waltz zk rebuild`)"
+)
 HOW_TO_REMOVE = (
     "no storage node can be there: `waltz zk unassign-partition` with what it has, then `waltz zk remove-storage-node`, "
     "both with exactly this text"
@@ -55,24 +61,34 @@ class NodeMaps:
 
 
 async def read_maps(store: ZooKeeperReads, paths: ClusterPaths) -> NodeMaps:
-    """All three, as they are now; AdminError when one is missing or unreadable.
+    """All three, as they are now; AdminError, with the next step, when one is missing or unreadable.
 
     A member of the ensemble that lags behind would show what was assigned before the last command, and a
     command that brings storage nodes in line with the tree (`sync_partitions`) would leave its change out.
     """
     await store.sync(paths.store)
+    group, group_version = await _read(store, paths.group, GroupDescriptor.from_bytes)
+    assignment, assignment_version = await _read(store, paths.assignment, ReplicaAssignments.from_bytes)
+    connection, connection_version = await _read(store, paths.connection, ConnectionMetadata.from_bytes)
+    versions = (group_version, assignment_version, connection_version)
+    return NodeMaps(group.groups, assignment.nodes, connection.admin_ports, versions)
+
+
+async def _read(store: ZooKeeperReads, path: str, decode: Callable[[bytes | None], _Map]) -> tuple[_Map, int]:
+    """One map, and its data version."""
     try:
-        group, group_stat = await store.get(paths.group)
-        assignment, assignment_stat = await store.get(paths.assignment)
-        connection, connection_stat = await store.get(paths.connection)
-        return NodeMaps(
-            GroupDescriptor.from_bytes(group).groups,
-            ReplicaAssignments.from_bytes(assignment).nodes,
-            ConnectionMetadata.from_bytes(connection).admin_ports,
-            (group_stat.version, assignment_stat.version, connection_stat.version),
+        data, stat = await store.get(path)
+    except NoNodeError:
+        data = None
+    if not data:
+        raise AdminError(
+            f"the cluster is not complete, {path} is missing or empty: if the cluster was never used, `waltz zk create` "
+            f"completes it; else {_RESTORE}"
         )
-    except (NoNodeError, SerializationError) as error:
-        raise AdminError(f"the cluster at {paths.root} is not complete ({error}): run create again") from None
+    try:
+        return decode(data), stat.version
+    except SerializationError as error:
+        raise AdminError(f"{path} cannot be read ({error}): {_RESTORE}") from None
 
 
 def parse_connect_string(text: str) -> Endpoint:

@@ -15,10 +15,12 @@ from waltz_admin.errors import (
     AssignmentError,
     StorageNodeError,
 )
+from waltz_admin.found_tree import BrokenTree
 from waltz_admin.lock import AdminLock
 from waltz_admin.tree import read_maps
+from waltz_admin.view import probe, read_view
 from waltz_cluster import serializers as s
-from waltz_cluster.errors import ConnectionLostError, VersionConflictError
+from waltz_cluster.errors import ClusterNotFoundError, ConnectionLostError, VersionConflictError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import SetOp, ZooKeeperStore
@@ -243,9 +245,33 @@ async def test_a_rival_change_inside_the_lock_is_a_conflict_and_tried_again() ->
 
 async def test_an_incomplete_cluster_says_so() -> None:
     store = await cluster()
+    for data, text in (
+        (b"\x02junk", "cannot be read"),
+        (b"", "if the cluster was never used, `waltz zk create`"),
+    ):
+        await store.set(PATHS.connection, data)
+        with pytest.raises(AdminError, match=f"{PATHS.connection} .*{text}.*waltz zk rebuild") as raised:
+            await assignments.auto_assign(store, ROOT, 0)
+        assert ("waltz zk create" in str(raised.value)) is not bool(data), "it does nothing where data are"
     await store.delete(PATHS.connection)
-    with pytest.raises(AdminError, match="is not complete"):
+    with pytest.raises(AdminError, match=f"is not complete, {PATHS.connection} is missing"):
         await assignments.auto_assign(store, ROOT, 0)
+
+
+@pytest.mark.parametrize("count", [-1, 1_000_001, 2**31 - 1])
+async def test_a_number_of_partitions_that_no_cluster_has_is_refused_before_they_are_counted(
+    count: int,
+) -> None:
+    """0.13.2 makes a cluster with any; each of our tools would ask for as many znodes."""
+    store = await cluster()
+    key = s.StoreParams.from_bytes((await store.get(PATHS.store))[0]).cluster_key
+    await store.set(PATHS.store, s.StoreParams(key, count).to_bytes())
+    with pytest.raises(ClusterNotFoundError, match=f"{PATHS.store} has {count} partitions, and a cluster"):
+        await read_view(store, ROOT)
+    await store.set(ROOT, s.ClusterParams("demo", count).to_bytes())
+    with pytest.raises(ClusterNotFoundError, match=f"{ROOT} has {count} partitions, and a cluster"):
+        await read_view(store, ROOT)
+    assert isinstance(await probe(store, ROOT), BrokenTree)
 
 
 CLASSES: dict[str, Any] = {

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 START_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+MAX_PARTITIONS = 1_000_000
+"""Of a cluster. Who reads a number beyond would ask for as many znodes, until its memory is full."""
 
 
 async def patiently(read: Callable[[], Awaitable[T]], timeout_seconds: float = START_SECONDS) -> T:
@@ -44,27 +46,38 @@ async def patiently(read: Callable[[], Awaitable[T]], timeout_seconds: float = S
 
 
 async def read_cluster_params(store: ZooKeeperReads, root: str) -> ClusterParams:
-    """Data of the root; ClusterNotFoundError (one line) when it is not there or not a cluster's."""
+    """Data of the root; ClusterNotFoundError (one line) when it is not there or not a cluster's, or has a
+    number of partitions that no cluster has."""
     try:
         data, _ = await store.get(root)
     except NoNodeError:
         raise ClusterNotFoundError(f"there is no cluster at {root}: create it first") from None
     try:
-        return ClusterParams.from_bytes(data)
+        params = ClusterParams.from_bytes(data)
     except SerializationError as error:
         raise ClusterNotFoundError(f"{root} is not the root of a cluster: {error}") from None
+    _check_count(root, params.num_partitions)
+    return params
 
 
 async def read_store_params(store: ZooKeeperReads, root: str) -> StoreParams:
-    """Data of `store`; ClusterNotFoundError when it is not there."""
+    """Data of `store`; ClusterNotFoundError when it is not there, or has a number of partitions that no
+    cluster has."""
     path = ClusterPaths(root).store
     try:
         data, _ = await store.get(path)
-        return StoreParams.from_bytes(data)
+        params = StoreParams.from_bytes(data)
     except NoNodeError:
         raise ClusterNotFoundError(f"there is no store at {path}: create the cluster first") from None
     except SerializationError as error:
         raise ClusterNotFoundError(f"{path} does not hold store parameters: {error}") from None
+    _check_count(path, params.num_partitions)
+    return params
+
+
+def _check_count(path: str, count: int) -> None:
+    if not 0 <= count <= MAX_PARTITIONS:
+        raise ClusterNotFoundError(f"{path} has {count} partitions, and a cluster has 0 to {MAX_PARTITIONS}")
 
 
 async def read_params(store: ZooKeeperReads, root: str) -> tuple[ClusterParams, StoreParams]:
