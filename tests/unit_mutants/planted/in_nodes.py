@@ -107,6 +107,14 @@ NODE_BUGS = (
         "The admin port of one node answers for two.",
     ),
     _bug(
+        "two_names_of_one_node_are_added_at_once",
+        "A6",
+        "nodes.py",
+        "            if tls is not None:\n                await check_new_node",
+        "            if tls is not None and attempt:\n                await check_new_node",
+        "Two administrators add one node under two names, and its copy counts twice.",
+    ),
+    _bug(
         "two_nodes_share_a_port",
         "A6",
         "nodes.py",

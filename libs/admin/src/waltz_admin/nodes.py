@@ -5,12 +5,14 @@ import asyncio
 
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.lock import AdminLock
+from waltz_admin.same_node import check_new_node
 from waltz_admin.tree import NodeMaps, admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
 __all__ = ["add_storage_node", "check_entry", "remove_storage_node"]
@@ -25,17 +27,21 @@ async def add_storage_node(
     admin_port: int,
     group: int,
     *,
+    tls: TlsSettings | None = None,
     lock_wait_seconds: float = 60.0,
 ) -> bool:
     """Make the node known, without partitions. False when it is known exactly like this already.
 
-    Completes a partial entry. StorageNodeError as of `check_entry`; where the node may be one that is known
-    under another name, its caller asks before (`same_node.check_new_node`).
+    Completes a partial entry. StorageNodeError as of `check_entry`; with `tls`, where the node may be one
+    that is known under another name, as of `check_new_node` too, under the lock: another one adds none
+    meanwhile.
     """
     paths = ClusterPaths(root)
     await read_params(store, root)
     for attempt in range(_ATTEMPTS):
         async with AdminLock(store, paths, wait_seconds=lock_wait_seconds) as lock:
+            if tls is not None:
+                await check_new_node(store, root, tls, connect_string, admin_port)
             maps = await read_maps(store, paths)
             check_entry(maps, connect_string, admin_port, group)
             ops = maps.changes(

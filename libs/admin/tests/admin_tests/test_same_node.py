@@ -1,5 +1,6 @@
 """One storage node under two names is never taken for two, and two nodes never for one."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from uuid import UUID, uuid4
@@ -90,6 +91,19 @@ async def test_a_name_of_a_node_that_does_not_answer_is_known_by_its_address(clu
     await check_new_node(cluster.store, ROOT, NO_TLS, "localhost:3", 4)
     await check_new_node(cluster.store, ROOT, NO_TLS, "127.0.0.1:1", 2)  # itself: the same call again
     await check_new_node(cluster.store, ROOT, NO_TLS, "no-such-host.invalid:1", 2)
+
+
+async def test_two_who_add_one_node_under_two_names_at_once_add_it_once(cluster: Cluster) -> None:
+    node = await cluster.start(uuid4())
+
+    async def added(name: str) -> bool:
+        store = cluster.store._server.session()
+        return await nodes.add_storage_node(store, ROOT, name, node.admin_port, 1, tls=NO_TLS)
+
+    names = (node.connect_string, f"localhost:{node.storage_port}")
+    found = await asyncio.gather(*map(added, names), return_exceptions=True)
+    assert {type(one) for one in found} == {StorageNodeError, bool}
+    assert len((await read_maps(cluster.store, ClusterPaths(ROOT))).names) == 1
 
 
 async def test_a_node_behind_another_address_is_known_by_its_process(cluster: Cluster) -> None:

@@ -11,7 +11,6 @@ from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import accept_restored
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.restored_metadata import Rebuilt
-from waltz_admin.same_node import check_new_node
 from waltz_admin.tree import read_maps
 from waltz_admin.view import ClusterView, read_view
 from waltz_admin.waiting import wait_complete
@@ -138,8 +137,7 @@ def add_storage_node(
     parse_group("--group", group)
 
     async def work(c: Context) -> bool:
-        await check_new_node(c.store, c.root, c.tls, endpoint, admin_port)
-        return await nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group)
+        return await nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group, tls=c.tls)
 
     added = run_admin(config, work)
     line = f"added {endpoint} to group {group}" if added else f"{endpoint} was known already"
