@@ -116,8 +116,10 @@ class CertificateFolder:
     def init(self, cluster: str | None, wanted: Sequence[Wanted], days: float) -> list[str]:
         """An authority unless there is one, which then has to be the cluster's if one is named, and what is
         wanted and not there yet; the names that were made."""
-        if self.exists and cluster is not None:
-            self._check_authority(cluster)
+        if self.exists:
+            self._check_trusted()
+            if cluster is not None:
+                self._check_authority(cluster)
         missing = [each for each in wanted if not self._is_there(each)]
         if not self.exists:
             strays = [
@@ -139,11 +141,7 @@ class CertificateFolder:
     def renew(self, names: Iterable[str], days: float) -> list[str]:
         """Another key and certificate for each name (none: all), for the same hosts. ToolError while a folder
         does not trust the present authority."""
-        if late := self._late():
-            raise ToolError(
-                f"{', '.join(late)}: does not trust the present authority, since its replacement was interrupted; complete "
-                f"the first step with `waltz tls renew {self.path} --new-authority`, and copy the folders before anything is renewed"
-            )
+        self._check_trusted()
         signer, chosen = self._signer(), self._chosen(names)
         described = {name: describe_file(self.path / name / "tls.crt") for name in chosen}
         for name, info in described.items():
@@ -194,6 +192,14 @@ class CertificateFolder:
         return show_files(paths, self._now)
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _check_trusted(self) -> None:
+        """ToolError while there is a folder that does not trust the present authority."""
+        if late := self._late():
+            raise ToolError(
+                f"{', '.join(late)}: does not trust the present authority, since its replacement was interrupted; complete "
+                f"the first step with `waltz tls renew {self.path} --new-authority`, and copy the folders before anything is issued"
+            )
 
     def _check_authority(self, cluster: str) -> None:
         name = describe_file(self._authority / "ca.crt").common_name

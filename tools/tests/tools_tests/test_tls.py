@@ -200,8 +200,12 @@ def test_a_first_step_that_did_not_end_is_completed_before_anything_is_renewed(
         CertificateFolder(made, time.time()).replace_authority(None)
     monkeypatch.undo()
     before = _contents(made)
-    for names in ([], ["admin"]):
-        assert run(["tls", "renew", str(made), *names]) == ExitCode.FAILED
+    for command in (
+        ["renew", str(made)],
+        ["renew", str(made), "admin"],
+        ["init", str(made), "--server", "h9"],
+    ):
+        assert run(["tls", *command]) == ExitCode.FAILED
         said = capsys.readouterr().err
         assert f"{', '.join(FOLDERS[written:])}: does not trust the present authority" in said
         assert f"waltz tls renew {made} --new-authority" in said
