@@ -181,7 +181,7 @@ class SimDisk(FaultyDisk):
 
     def heal(self) -> None:
         """No fault is on order any longer; what was damaged stays damaged."""
-        self.capacity_bytes = self.fail_sync = self.fail_sync_once = self.fail_read = None
+        self.capacity_bytes = self.fail_sync = self.fail_sync_once = self.fail_read = self.fail_look = None
         self.short_writes = False
         self.lose_write = None
         self.sync_seconds, self.read_seconds = FAST_SYNC, FAST_READ

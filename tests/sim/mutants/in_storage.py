@@ -219,7 +219,7 @@ STORAGE_MUTANTS = (
             ),
             Edit(
                 f"{_ENGINE}/segment.py",
-                "        for path in (self.index_path, self.data_path):\n            if self._fs.exists(path):  # else the attempt before this one took it away\n                self._fs.unlink(path)\n            self._fs.sync_dir(self.directory)\n",
+                "        for path in (self.index_path, self.data_path):\n            with suppress(FileNotFoundError):  # the attempt before this one took it away\n                self._fs.unlink(path)\n            self._fs.sync_dir(self.directory)\n",
                 "        for path in (self.data_path, self.index_path):\n            self._fs.unlink(path)\n",
             ),
         ),

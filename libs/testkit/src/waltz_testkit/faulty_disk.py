@@ -133,6 +133,7 @@ class FaultyDisk:
         self.fail_sync: str | None = None  # substring of a path; stays until cleared
         self.fail_sync_once: str | None = None
         self.fail_read: str | None = None
+        self.fail_look: str | None = None  # end of a path; whether it is there is not known
         self.lose_write: LostWrite | None = None  # ordered: the next sync of such a file loses a sector
         self.failed_sync_drops_pages = False  # else they look clean, and are lost at the next crash only
         self.read_only = False
@@ -170,14 +171,19 @@ class FaultyDisk:
 
     def is_dir(self, path: str) -> bool:
         """See the seam."""
-        self.check_alive()
+        self._look(path)
         return path in self._names
 
     def exists(self, path: str) -> bool:
         """See the seam."""
-        self.check_alive()
+        self._look(path)
         directory, name = posixpath.split(path)
         return path in self._names or name in self._names.get(directory, {})
+
+    def _look(self, path: str) -> None:
+        self.check_alive()
+        if self.fail_look is not None and path.endswith(self.fail_look):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def make_dir(self, path: str) -> None:
         """See the seam."""

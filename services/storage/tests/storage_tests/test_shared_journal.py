@@ -158,7 +158,7 @@ def test_safety_c7_a_second_device_that_is_not_as_it_was_is_said_and_costs_nothi
         "empty": "journal-0.jnl is missing",
         "one file less": "journal-2.jnl is missing",
         "of another node": "belongs to another journal",
-        "read-only": "its journal cannot be replayed: Read-only file system",
+        "read-only": "its journal cannot be replayed: /journals/journal-0.jnl: Read-only file system",
     }[wrong]
     if wrong == "missing":
         disk.remove_dir(SHARED)
@@ -209,7 +209,9 @@ def test_a_second_device_without_space_is_said_and_changes_nothing(monkeypatch: 
 
     monkeypatch.setattr(FaultyFile, "pwrite", pwrite)
     error = refusal(lambda: with_shared_journal(disk, ROOT, 1))
-    assert f"{SHARED}: the journal cannot be made: No space left on device" in str(error)
+    assert f"{SHARED}: the journal cannot be made: {SHARED}/journal-0.jnl: No space left on device" in str(
+        error
+    )
     assert dependence(disk.files()[f"{ROOT}/{CONTROL_FILE_NAME}"][:HEADER_SIZE]) is None
     monkeypatch.undo()
     with_shared_journal(disk, ROOT, 2).close()

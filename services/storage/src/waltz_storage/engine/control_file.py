@@ -112,8 +112,6 @@ class ControlFile:
         """Lock and load whatever cluster the file belongs to (offline tools). What a journal holds is brought
         into the files first; `without_journal`: where that is not possible the directory is loaded as it is,
         with `lost`, and stays refused until `end_reset`."""
-        if not fs.exists(join(directory, layout.CONTROL_FILE_NAME)):
-            raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
         file = _open_locked(fs, directory, create=False)
         try:
             lost = None
@@ -300,11 +298,13 @@ def refuse_when_used(fs: FileSystem, directory: str, what: str) -> None:
 
 
 def _open_locked(fs: FileSystem, directory: str, *, create: bool) -> File:
-    if not fs.is_dir(directory):
-        raise StorageStartError(f"{directory}: no such directory (storage.directory must exist)")
     path = join(directory, layout.CONTROL_FILE_NAME)
     try:
+        if create and not fs.is_dir(directory):
+            raise StorageStartError(f"{directory}: no such directory (storage.directory must exist)")
         file = fs.open(path, create=create)
+    except FileNotFoundError:
+        raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here") from None
     except OSError as error:
         raise StorageStartError(f"{path}: {error.strerror}") from error
     try:

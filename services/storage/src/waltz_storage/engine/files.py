@@ -76,11 +76,11 @@ class FileSystem(Protocol):
         ...
 
     def is_dir(self, path: str) -> bool:
-        """True for an existing directory."""
+        """True for an existing directory. `OSError` when that is not known."""
         ...
 
     def exists(self, path: str) -> bool:
-        """True for anything that exists."""
+        """True for anything that exists. `OSError` when that is not known."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -217,11 +217,18 @@ class OsFileSystem:
 
     def is_dir(self, path: str) -> bool:
         """See `FileSystem`."""
-        return os.path.isdir(path)
+        try:
+            return stat.S_ISDIR(os.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def exists(self, path: str) -> bool:
         """See `FileSystem`."""
-        return os.path.lexists(path)
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def make_dir(self, path: str) -> None:
         """See `FileSystem`."""
@@ -263,6 +270,13 @@ def _close_to_others(fd: int, facts: os.stat_result, rights: int) -> None:
     a person."""
     if facts.st_mode & rights and facts.st_uid == os.geteuid():
         os.fchmod(fd, stat.S_IMODE(facts.st_mode) & ~rights)
+
+
+def reason_of(error: Exception) -> str:
+    """What failed, in one line, with the path if the error names one."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def disk_usage(directory: str) -> DiskUsage:

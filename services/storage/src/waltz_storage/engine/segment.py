@@ -26,6 +26,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate
 
 from waltz_storage.engine import layout
@@ -317,7 +318,7 @@ class Segment:
         self.close()
         self._unindexed.clear()
         for path in (self.index_path, self.data_path):
-            if self._fs.exists(path):  # else the attempt before this one took it away
+            with suppress(FileNotFoundError):  # the attempt before this one took it away
                 self._fs.unlink(path)
             self._fs.sync_dir(self.directory)
 

@@ -33,7 +33,7 @@ from waltz_storage.engine.errors import (
     StorageError,
     StorageStartError,
 )
-from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.files import FileSystem, OsFileSystem, join, reason_of
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.directory import journal_directory
 from waltz_storage.engine.journal.filesystem import JournaledFiles
@@ -110,10 +110,8 @@ class StorageManager:
             control = ControlFile.open(
                 disk, directory, cluster_key, num_partitions, now_ms, journal_directory
             )
-        except OSError as error:
-            raise StorageStartError(f"{directory}: {error.strerror or error}") from error
-        except (PartitionFailedError, OutOfResourcesError) as error:
-            raise StorageStartError(f"{directory}: {error}") from error
+        except (OSError, PartitionFailedError, OutOfResourcesError) as error:
+            raise StorageStartError(f"{directory}: {reason_of(error)}") from error
         manager = cls(disk, directory, control, settings, now_ms, room)
         try:
             manager._miss_witness()
@@ -122,8 +120,8 @@ class StorageManager:
         except BaseException:
             control.close()
             raise
-        manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
         try:
+            manager.damaged.update({p: t for p, t in control.damaged.items() if manager._may_be_here(p)})
             run_all([lambda pid=pid: manager._open_assigned(pid) for pid in control.assigned()])  # type: ignore[misc]
             manager._open_durable()
         except BaseException:
@@ -141,8 +139,7 @@ class StorageManager:
             self.control.depend(journal_id, settings.files)
             self.files.begin(journal)
         except (OSError, OutOfResourcesError) as error:
-            reason = error.strerror or error if isinstance(error, OSError) else error
-            raise StorageStartError(f"{place}: the journal cannot be made: {reason}") from error
+            raise StorageStartError(f"{place}: the journal cannot be made: {reason_of(error)}") from error
 
     def _open_durable(self) -> None:
         try:
@@ -221,7 +218,11 @@ class StorageManager:
     def _miss_witness(self) -> None:
         """`StorageStartError` when the witness is gone and side files say that there was one."""
         infos = {partition_id: self.control.info(partition_id) for partition_id in self.control.assigned()}
-        if is_missed(self._fs, self.directory, infos):
+        try:
+            missed = is_missed(self._fs, self.directory, infos)
+        except OSError as error:
+            raise StorageStartError(f"{self.directory}: {reason_of(error)}") from error
+        if missed:
             raise StorageStartError(
                 f"{self.directory}: {layout.WITNESS_NAME} is missing, so other files may be missing too; put it back, or "
                 f"let the node be brought up to date by its peers: `waltz storage restore-reset {self.directory}`"
@@ -232,6 +233,12 @@ class StorageManager:
 
     def _has_directory(self, partition_id: int) -> bool:
         return self._fs.is_dir(self._path(partition_id))
+
+    def _may_be_here(self, partition_id: int) -> bool:
+        try:
+            return self._has_directory(partition_id)
+        except OSError:  # nobody knows
+            return True
 
     def _open_assigned(self, partition_id: int) -> None:
         try:
@@ -340,7 +347,7 @@ class StorageManager:
         self.without_room.discard(partition_id)
         if partition is not None:
             partition.close()
-        if delete_files and self._has_directory(partition_id):
+        if delete_files and _translated(lambda: self._has_directory(partition_id)):
             _translated(lambda: delete_log(self._fs, self._path(partition_id)))
 
     def _reset_entry(self, partition_id: int, partition: Partition | None) -> None:

@@ -26,7 +26,7 @@ from waltz_storage.engine.errors import (
     OutOfResourcesError,
     StorageStartError,
 )
-from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.files import File, FileSystem, join, reason_of, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
 from waltz_storage.engine.journal.log import holds_journal, make_durable, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
@@ -126,8 +126,7 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
             f"copy up: `waltz storage restore-reset {directory}`"
         ) from error
     except (OSError, OutOfResourcesError) as error:
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason}") from error
+        raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason_of(error)}") from error
     return replay.changes
 
 
@@ -141,11 +140,10 @@ def _journal_needed(fs: FileSystem, directory: str, configured: str | None, foun
         raise StorageStartError(f"{directory}: the header of {CONTROL_FILE_NAME} is damaged")
     try:
         place = _where(fs, directory, configured, found.journal_id)
+        there = fs.is_dir(place)
     except OSError as error:
-        raise StorageStartError(
-            f"{directory}: its journal cannot be read: {error.strerror or error}"
-        ) from error
-    if not fs.is_dir(place):
+        raise StorageStartError(f"{directory}: its journal cannot be read: {reason_of(error)}") from error
+    if not there:
         raise JournalLostError(
             f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
             f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
@@ -175,10 +173,10 @@ def lost_dependence(fs: FileSystem, directory: str, configured: str | None) -> D
 def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> int:
     """`settle` for the directory of a stopped node, which is locked meanwhile. `StorageStartError`."""
     path = join(directory, CONTROL_FILE_NAME)
-    if not fs.exists(path):
-        raise StorageStartError(f"{directory}: there is no {CONTROL_FILE_NAME} here")
     try:
         control = fs.open(path)
+    except FileNotFoundError:
+        raise StorageStartError(f"{directory}: there is no {CONTROL_FILE_NAME} here") from None
     except OSError as error:
         raise StorageStartError(f"{path}: {error.strerror or error}") from error
     try:

@@ -1,0 +1,126 @@
+"""A disk that cannot say whether a file is there: that is an error, and never an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from waltz_storage.engine.errors import StorageError, StorageStartError
+from waltz_storage.engine.files import OsFileSystem
+from waltz_storage.engine.layout import CONTROL_FILE_NAME, WITNESS_NAME
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
+
+from .support import ROOT, append, assert_holds, empty_disk, open_manager, path, refusal, segment_path
+from .test_journaled_directory import opened
+
+
+def filled(disk: FaultyDisk, partition_ids: tuple[int, ...] = (0, 2)) -> None:
+    manager = open_manager(disk, threshold=300)
+    for partition_id in partition_ids:
+        manager.assign(partition_id).raise_fence(1)
+        manager.get(partition_id).set_low_water_mark(1, -1)
+        for txid in range(12):
+            append(manager.get(partition_id), txid)
+    manager.close()
+
+
+def test_only_a_missing_name_is_not_there(tmp_path: Path) -> None:
+    """A name that is too long is refused by every file system, also for root."""
+    fs = OsFileSystem()
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to("nowhere")
+    (tmp_path / "to").symlink_to(tmp_path)
+    for name, there, directory in [
+        ("file", True, False),
+        ("link", True, False),
+        ("to", True, True),
+        ("", True, True),
+        ("missing", False, False),
+        ("missing/inside", False, False),
+        ("file/inside", False, False),
+    ]:
+        assert fs.exists(str(tmp_path / name)) is there, name
+        assert fs.is_dir(str(tmp_path / name)) is directory, name
+    for look in (fs.exists, fs.is_dir):
+        with pytest.raises(OSError, match="x") as raised:
+            look(str(tmp_path / ("x" * 300)))
+        assert raised.value.errno == errno.ENAMETOOLONG
+
+
+def test_safety_c4_a_cut_segment_is_deleted_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One failed look would leave it, and its records would come back after a restart."""
+    disk = empty_disk()
+    filled(disk, (0,))
+    manager = open_manager(disk, threshold=300)
+    cut = max(name for name in disk.files() if name.endswith(".seg"))
+    first = int(Path(cut).stem)
+    disk.fail_look = cut
+    assert manager.get(0).truncate(first - 2) == first - 2
+    disk.fail_look = None
+    assert cut not in disk.files()
+    append(manager.get(0), first - 1)
+    disk.restart(CrashMode.KEEP)
+    manager = open_manager(disk, threshold=300)
+    assert manager.get(0).max_txid == first - 1
+    manager.close()
+
+
+@pytest.mark.parametrize("what", ["directory", "side file", "segment", "index"])
+def test_safety_c6_a_partition_that_cannot_be_looked_at_is_not_called_lost(what: str) -> None:
+    """Whoever reads that its files are missing deletes the rest of them."""
+    disk = empty_disk()
+    filled(disk)
+    files = {"side file": path(0, "waltz-fence"), "segment": segment_path(0, 0)}
+    disk.fail_look = {"directory": f"{ROOT}/0", "index": segment_path(0, 0, ".idx"), **files}[what]
+    before = disk.files()
+    manager = open_manager(disk, threshold=300)
+    if what == "directory":
+        assert os.strerror(errno.EIO) in manager.damaged[0]
+        assert "remove-partition" not in manager.damaged[0]
+        assert isinstance(refusal(lambda: manager.unassign(0, delete_files=True)), StorageError)
+    assert_holds(manager.get(2), 12)
+    manager.close()
+    disk.fail_look = None
+    assert {name for name in before if name.startswith(f"{ROOT}/0/")} <= disk.files().keys()
+    manager = open_manager(disk, threshold=300)
+    assert_holds(manager.get(0), 12)
+    manager.close()
+
+
+@pytest.mark.parametrize("name", [ROOT, CONTROL_FILE_NAME, WITNESS_NAME])
+def test_a_directory_that_cannot_be_looked_at_is_refused_in_one_line(name: str) -> None:
+    disk = empty_disk()
+    filled(disk)
+    disk.fail_look = name
+    error = refusal(lambda: open_manager(disk).close()) if name != CONTROL_FILE_NAME else None
+    assert error is None or isinstance(error, StorageStartError)
+    assert error is None or os.strerror(errno.EIO) in str(error)
+    disk.fail_look = None
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 12)
+    manager.close()
+
+
+def test_safety_c7_a_directory_that_cannot_be_looked_at_is_not_settled() -> None:
+    """Names in it may not be durable yet."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    number = 0
+    while not manager.settle_due:
+        append(manager.get(0), number, 1)
+        manager.commit()
+        number += 1
+    disk.fail_look = f"{ROOT}/0"
+    assert not manager.settle()
+    assert set(manager.problems()) == {0, 2}
+    with contextlib.suppress(StorageError):
+        manager.close()
+    disk.restart(CrashMode.LOSE)
+    disk.fail_look = None
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), number)
+    manager.close()
