@@ -26,8 +26,9 @@ def restore_reset(
     return reset_for_restore(str(directory), partitions, journal_directory=place)
 
 
-def settle_journal(directory: Path, journal: Path | None) -> int:
-    """Bring what the journal of a crashed node holds into the partitions' files; how many changes that were.
+def settle_journal(directory: Path, journal: Path | None) -> tuple[int, tuple[int, ...]]:
+    """Bring what the journal of a crashed node holds into the partitions' files; how many changes that were,
+    and the partitions of which files were missing.
 
     The node must be stopped (its lock is taken). Doing it twice is fine.
     """

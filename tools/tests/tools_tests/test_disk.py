@@ -210,6 +210,26 @@ def test_settle_brings_a_crashed_directory_into_the_plain_state(
     assert "there is no waltz-storage.ctl here" in capsys.readouterr().err
 
 
+def test_settle_names_the_partitions_whose_files_were_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The copy is damaged from then on, also when its directory is put back."""
+    directory = tmp_path / "node"
+    directory.mkdir()
+    manager = StorageManager.open(str(directory), cluster_key=UUID(int=7), num_partitions=2, now_ms=lambda: 0)
+    manager.assign(1).set_low_water_mark(1, -1)
+    manager.close()
+    _crashed_with_a_journal(directory)
+    (directory / "1").rename(tmp_path / "away")
+    assert run(["disk", "settle", str(directory), "--output", "json"]) == ExitCode.DEGRADED
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["lacking"] == [1]
+    assert "files of partition 1 were missing" in captured.err
+    (tmp_path / "away").rename(directory / "1")
+    assert run(["disk", "check", str(directory)]) == ExitCode.DEGRADED
+    assert "it lacks records" in capsys.readouterr().err
+
+
 CRASH = """
 import sys
 from uuid import UUID

@@ -7,9 +7,24 @@ import pytest
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import StorageStartError
-from waltz_testkit.faulty_disk import CrashMode
+from waltz_storage.engine.inspect import inspect_directory
+from waltz_storage.engine.journal.directory import settle_directory
+from waltz_storage.engine.journal.layout import Create, Name, Unlink, Write
+from waltz_storage.engine.journal.log import JournalSettings
+from waltz_storage.engine.journal.replay import Replay
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
-from .support import JOURNAL, ROOT, append, assert_holds, empty_disk, open_manager, segment_path
+from .support import (
+    JOURNAL,
+    ROOT,
+    append,
+    assert_holds,
+    empty_disk,
+    open_manager,
+    path,
+    refusal,
+    segment_path,
+)
 from .test_journaled_directory import opened, work
 
 
@@ -28,7 +43,7 @@ def test_safety_c7_a_file_that_was_lost_is_not_brought_back_in_part() -> None:
     lost = segment_path(0, 0)
     disk.remove(lost)
     manager = open_manager(disk)
-    assert "missing or cut short" in manager.damaged[0]
+    assert "lacks records" in manager.damaged[0]
     assert lost not in disk.files()
     manager.close()
 
@@ -74,6 +89,136 @@ def test_safety_c7_a_lost_directory_stops_its_partition_only() -> None:
     disk.restart(CrashMode.KEEP)
     disk.remove_dir(f"{ROOT}/0")
     manager = open_manager(disk, threshold=700)
-    assert "directory is missing" in manager.damaged[0]
+    assert "lacks records" in manager.damaged[0]
     assert_holds(manager.get(2), 10, 100)
+    manager.close()
+
+
+def killed(disk: FaultyDisk) -> None:
+    """Partitions 0 and 2 with four transactions in their files and four that only the journal has."""
+    manager = opened(disk)
+    for partition_id in (0, 2):
+        manager.get(partition_id).raise_fence(1)
+        manager.get(partition_id).set_low_water_mark(1, -1)
+        append(manager.get(partition_id), 0, 4)
+    manager.close()
+    manager = open_manager(disk, journal=JOURNAL)
+    for partition_id in (0, 2):
+        append(manager.get(partition_id), 4, 4)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+
+
+def taken_away(disk: FaultyDisk, what: str) -> dict[str, bytes]:
+    files = {name: raw for name, raw in disk.files().items() if name.startswith(what)}
+    disk.remove(what) if what in files else disk.remove_dir(what)
+    return files
+
+
+def put_back(disk: FaultyDisk, files: dict[str, bytes]) -> None:
+    disk.add_dir(f"{ROOT}/0")
+    for name, raw in files.items():
+        disk.put(name, raw)
+
+
+@pytest.mark.parametrize("what", [f"{ROOT}/0", segment_path(0, 0), path(0, layout.SIDECAR_NAME)])
+@pytest.mark.parametrize("journal", [JOURNAL, None])
+def test_safety_c7_what_a_replay_had_to_leave_out_is_not_forgotten(
+    what: str, journal: JournalSettings | None
+) -> None:
+    """The journal is gone when the files are back, and nothing else says that they are old."""
+    disk = empty_disk()
+    killed(disk)
+    files = taken_away(disk, what)
+    manager = open_manager(disk, journal=journal)
+    assert manager.damaged.keys() == {0}
+    assert_holds(manager.get(2), 8)
+    manager.close()
+    put_back(disk, files)
+    for _ in range(2):
+        manager = open_manager(disk, journal=journal)
+        assert "lacks records" in manager.damaged[0]
+        assert any("lacks records" in line for line in inspect_directory(ROOT, fs=disk).problems)
+        manager.set_available(0, True)
+        manager.commit()
+        manager.close()
+    manager = open_manager(disk, journal=journal)
+    manager.unassign(0, delete_files=True)
+    manager.assign(0).raise_fence(2)
+    manager.get(0).set_low_water_mark(2, -1)
+    append(manager.get(0), 0, 3)
+    manager.commit()
+    manager.close()
+    manager = open_manager(disk)
+    assert manager.damaged == {}
+    assert_holds(manager.get(0), 3)
+    manager.close()
+
+
+def test_safety_c4_a_deletion_that_a_replay_had_to_leave_out_is_not_forgotten() -> None:
+    """Else records that were cut come back with the directory. Nothing was written to it since."""
+    disk = empty_disk()
+    manager = opened(disk)
+    manager.get(0).set_low_water_mark(1, -1)
+    for number in range(5):
+        append(manager.get(0), number * 4, 4, 100)
+    manager.close()
+    replay = Replay(disk, ROOT, {})
+    files = taken_away(disk, f"{ROOT}/0")
+    last = max(files)
+    relative = last.removeprefix(f"{ROOT}/")
+    replay.run([Name(0, relative), Unlink(0)])
+    assert list(replay.missed) == ["0"]
+    put_back(disk, files)
+    replay = Replay(disk, ROOT, {})
+    replay.run([Name(0, relative), Write(0, 200, b"x"), Unlink(0), Write(0, 0, b"y")])
+    assert last not in disk.files()
+    assert list(replay.missed) == [relative]
+    replay = Replay(disk, ROOT, {})
+    replay.run([Name(0, relative), Write(0, 200, b"x"), Create(0), Write(0, 0, b"y")])
+    assert disk.files()[last] == b"y"
+    assert not replay.missed
+
+
+@pytest.mark.parametrize("look", [f"{ROOT}/0", segment_path(0, 0), path(0, layout.SIDECAR_NAME)])
+def test_safety_c7_a_replay_that_cannot_see_a_file_keeps_the_journal(look: str) -> None:
+    disk = empty_disk()
+    killed(disk)
+    disk.fail_look = look
+    if look != f"{ROOT}/0":
+        for _ in range(2):
+            error = refusal(lambda: open_manager(disk, journal=JOURNAL))
+            assert isinstance(error, StorageStartError)
+            assert f"its journal cannot be replayed: {look}: Input/output error" in str(error)
+    disk.fail_look = None
+    manager = open_manager(disk)
+    for partition_id in (0, 2):
+        assert_holds(manager.get(partition_id), 8)
+    manager.close()
+
+
+def test_safety_c7_without_a_word_of_what_was_left_out_the_journal_stays() -> None:
+    disk = empty_disk()
+    killed(disk)
+    files = taken_away(disk, segment_path(0, 0))
+    disk.fail_sync_once = layout.WITNESS_NAME
+    error = refusal(lambda: open_manager(disk, journal=JOURNAL))
+    assert isinstance(error, StorageStartError)
+    put_back(disk, files)
+    assert settle_directory(disk, ROOT, None).lacking == ()
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 8)
+    manager.close()
+
+
+def test_a_missing_file_of_a_copy_without_a_session_is_nobodys_loss() -> None:
+    disk = empty_disk()
+    manager = opened(disk)
+    append(manager.get(2), 0, 4)
+    manager.commit()
+    disk.restart(CrashMode.KEEP)
+    disk.remove(segment_path(2, 0))
+    assert settle_directory(disk, ROOT, None).lacking == ()
+    manager = open_manager(disk)
+    assert manager.damaged == {}
     manager.close()

@@ -142,14 +142,20 @@ def settle(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Bring what the journal of a node that was not closed in order holds into the partitions' files, so that
-    release 0.13.2 can open the directory. A node of this release does so itself when it starts."""
-    changes = settle_journal(directory, journal)
+    release 0.13.2 can open the directory. A node of this release does so itself when it starts. Exit code 3
+    when files of a partition were missing: put missing directories back before."""
+    changes, lacking = settle_journal(directory, journal)
     text = (
         f"{changes} changes of the journal are in the files now"
         if changes
         else "nothing was left in a journal"
     )
-    render_result(output, text, directory=str(directory), changes=changes)
+    render_result(output, text, directory=str(directory), changes=changes, lacking=list(lacking))
+    if lacking:
+        raise DegradedError(
+            f"files of partition {', '.join(map(str, lacking))} were missing, so changes of them could not be made; a node "
+            "refuses these copies as damaged, also when the files are there again: let its peers refill them"
+        )
 
 
 @app.command("dump-segment")

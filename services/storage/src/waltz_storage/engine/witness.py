@@ -5,7 +5,7 @@ A directory does not show that files of it are missing. So one small file `waltz
 above, unknown to release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a
 sector of its own: `i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64
 newest | u32 crc`. *Newest* is the first TXID of the newest segment; -1 says that what belongs there is not
-known.
+known, -2 that the files lack changes of a journal which is gone (`Witness.note_lacking`).
 
 Invariants:
 
@@ -48,6 +48,7 @@ from waltz_storage.engine.shared_sync import PartitionLocks, SharedSync
 from waltz_storage.engine.sidecar import SIDECAR_SIZE, is_witnessed
 
 UNKNOWN_FILES = -1
+LACKING_FILES = -2
 REGION_SIZE = 1024
 SLOT_SIZE = 512
 REFILL = "let its peers refill it: `waltz storage remove-partition` with --delete-storage-files, then `add-partition`"
@@ -146,7 +147,7 @@ class Witness:
         """
         facts = self.facts(partition_id, info) if info.session_id >= 0 else None
         if facts is not None and facts.newest_txid <= UNKNOWN_FILES:
-            refuse_unknown(partition_id)
+            refuse_unknown(partition_id, facts.newest_txid)
         return facts
 
     def fence(self, partition_id: int) -> int:
@@ -194,6 +195,13 @@ class Witness:
         elif facts is None or _missing(self._fs, directory, facts):
             facts = Facts(info.session_id, info.sequence, fence, UNKNOWN_FILES)
         self.write(partition_id, info, facts._replace(fence=fence))
+
+    def note_lacking(self, partition_id: int, info: PartitionInfo) -> None:
+        """Before a journal is released that holds changes of files which are not there: the copy is refused,
+        also if they are put back. One without a session does not vote (rule A1). Errors of `write`."""
+        if info.session_id >= 0:
+            facts = Facts(info.session_id, info.sequence, self.fence(partition_id), LACKING_FILES)
+            self.write(partition_id, info, facts)
 
     def lower_fence(self, partition_id: int, info: PartitionInfo, fence: int) -> None:
         """Put the fence down in both slots, one after the other: a crash in between leaves the higher one.
@@ -271,12 +279,16 @@ def _read_slot(raw: bytes, partition_id: int) -> _Slot | None:
     return _Slot(counter, Facts(*fields))
 
 
-def refuse_unknown(partition_id: int) -> NoReturn:
-    """`PartitionDamagedError`: the witness has lost its word of the partition."""
-    raise PartitionDamagedError(
-        f"partition {partition_id} is damaged: {layout.WITNESS_NAME} of the storage directory no longer says anything of it, "
-        f"so files of it may be missing too; {REFILL}"
+def refuse_unknown(partition_id: int, newest_txid: int = UNKNOWN_FILES) -> NoReturn:
+    """`PartitionDamagedError`: the witness has lost its word of the partition, or says that files lack
+    something."""
+    why = (
+        "files of it were missing when what the journal held was brought into them, so it lacks records, also if these files "
+        "are there again"
+        if newest_txid == LACKING_FILES
+        else f"{layout.WITNESS_NAME} of the storage directory no longer says anything of it, so files of it may be missing too"
     )
+    raise PartitionDamagedError(f"partition {partition_id} is damaged: {why}; {REFILL}")
 
 
 def check_files(fs: FileSystem, directory: str, partition_id: int, facts: Facts) -> None:
@@ -346,7 +358,7 @@ def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: Parti
         return None
     try:
         if facts.newest_txid <= UNKNOWN_FILES:
-            refuse_unknown(partition_id)
+            refuse_unknown(partition_id, facts.newest_txid)
         check_files(fs, join(directory, str(partition_id)), partition_id, facts)
     except PartitionDamagedError as error:
         return str(error) if look() == facts else None

@@ -9,7 +9,8 @@ that of a directory whose copies are being reset (`restore_reset.py`): no node o
 journal that is given up with them, or none; a journal that is there again meanwhile does not end the reset.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
-newest journal file written again and synced, then the changes in it made. Of the end, all files synced, then
+newest journal file written again and synced, then the changes in it made, then the witness's word of the
+partitions whose files were missing, then the journal's files released, then the header. Of the end, all files synced, then
 the journal's files released, then the header. Of a reset that gives the journal up, all copies reset, then
 the header, then the journal's files released. The header is one sector, so it is the one or the other.
 """
@@ -17,20 +18,32 @@ the header, then the journal's files released. The header is one sector, so it i
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
 
 from waltz_storage.engine.errors import (
     DirectoryLockedError,
+    DiskWriteError,
     JournalLostError,
     OutOfResourcesError,
+    PartitionDamagedError,
+    PartitionFailedError,
     StorageStartError,
 )
 from waltz_storage.engine.files import File, FileSystem, join, reason_of, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
 from waltz_storage.engine.journal.log import holds_journal, make_durable, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
+from waltz_storage.engine.layout import (
+    CONTROL_FILE_NAME,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    LOCK_SIZE,
+    ControlHeader,
+)
+from waltz_storage.engine.partition_info import read_entry
+from waltz_storage.engine.witness import Witness
 
 JOURNALED_VERSION = 1
 RESETTING_VERSION = 2
@@ -103,21 +116,31 @@ def _complement(raw: bytes) -> bytes:
     return bytes(byte ^ 0xFF for byte in raw)
 
 
-def settle(fs: FileSystem, directory: str, control: File, configured: str | None) -> int:
-    """Bring a directory that depends on a journal into the plain state; returns the number of changes made.
+class Settled(NamedTuple):
+    """What became of a journal."""
+
+    changes: int
+    lacking: tuple[int, ...] = ()
+    """Partitions of which files were missing: their copies are refused from now on."""
+
+
+def settle(fs: FileSystem, directory: str, control: File, configured: str | None) -> Settled:
+    """Bring a directory that depends on a journal into the plain state.
 
     `control`: its control file, locked. `JournalLostError` in one line when the journal is not there, is
-    damaged or belongs to another directory, `StorageStartError` when the disk fails or a reset did not end;
+    damaged or belongs to another directory, `StorageStartError` when the disk fails, a reset did not end or
+    a file of the whole directory is missing that the journal speaks of;
     then nothing but files that the journal speaks of has changed, and it may be tried again.
     """
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is None:
-        return 0
+        return Settled(0)
     place = _journal_needed(fs, directory, configured, found)
     replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
     try:
         make_durable(fs, place, found.journal_id, found.files)
         replay.run(read_journal(fs, place, found.journal_id, found.files))
+        lacking = _note_lacking(fs, directory, control, found.plain, replay.missed)
         release_journal(fs, place, found.journal_id, found.files)
         write_plain(control, found.plain)
     except JournalDamagedError as error:
@@ -125,9 +148,41 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
             f"{directory} was not closed in order and needs its journal: {error}; put the journal back, or give the "
             f"copy up: `waltz storage restore-reset {directory}`"
         ) from error
-    except (OSError, OutOfResourcesError) as error:
+    except (OSError, OutOfResourcesError, DiskWriteError, PartitionFailedError) as error:
         raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason_of(error)}") from error
-    return replay.changes
+    return Settled(replay.changes, lacking)
+
+
+def _note_lacking(
+    fs: FileSystem, directory: str, control: File, header: ControlHeader, missed: Iterable[str]
+) -> tuple[int, ...]:
+    """Make it durable that the copies with these files lack something; their partitions. `StorageStartError`
+    for a file that is no partition's, errors of `Witness.write`, `OSError`."""
+    owners = sorted({path.split("/")[0] for path in missed})
+    for name in owners:
+        if not name.isdecimal():
+            raise StorageStartError(
+                f"{directory}: {name} is missing, and its journal holds changes of it; put it back, or let the node be "
+                f"brought up to date by its peers: `waltz storage restore-reset {directory}`"
+            )
+    if not owners:
+        return ()
+    lacking = []
+    witness = Witness.open(fs, directory, header.num_partitions)
+    try:
+        for partition_id in sorted(map(int, owners)):
+            raw = control.pread(ENTRY_SIZE, HEADER_SIZE + ENTRY_SIZE * partition_id)
+            try:
+                info, _ = read_entry(partition_id, raw)
+            except PartitionDamagedError:  # which is why it is refused
+                lacking.append(partition_id)
+                continue
+            if info.session_id >= 0:
+                witness.note_lacking(partition_id, info)
+                lacking.append(partition_id)
+    finally:
+        witness.close()
+    return tuple(lacking)
 
 
 def _journal_needed(fs: FileSystem, directory: str, configured: str | None, found: Dependence) -> str:
@@ -170,7 +225,7 @@ def lost_dependence(fs: FileSystem, directory: str, configured: str | None) -> D
     return None
 
 
-def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> int:
+def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> Settled:
     """`settle` for the directory of a stopped node, which is locked meanwhile. `StorageStartError`."""
     path = join(directory, CONTROL_FILE_NAME)
     try:

@@ -5,8 +5,9 @@ Invariants:
 * The changes of a journal lead to the same files from whatever part of them had reached the disk, and again
   when the replay itself was interrupted: every file's bytes after its first change come from changes in
   order.
-* A write or a cut of a file that is not there makes none: the file was deleted later, or it was lost, and
-  then the partition's own checks shall miss it (safety: lost files).
+* A change of a file that is not there makes none: the file was deleted later, or it was lost. Of a lost one,
+  and of every change in a lost directory, the path is in `missed`: whoever releases the journal notes first
+  that these files lack something, also if they are put back afterwards (safety: lost files).
 * Everything is durable when `replay` returns.
 """
 
@@ -68,6 +69,8 @@ class Replay:
         self._touched: dict[str, None] = {}
         self._directories: dict[str, None] = {}
         self.changes = 0
+        self.missed: dict[str, None] = {}
+        """Files, and directories, that changes could not be made in because they are not there."""
 
     def run(self, changes: Iterable[Change]) -> None:
         """All changes, then the syncs. `JournalDamagedError`, `OSError`: it may be tried again."""
@@ -106,7 +109,8 @@ class Replay:
                 self._forget(path)
                 if self._fs.exists(self._full(path)):
                     self._fs.unlink(self._full(path))
-                self._name_changed(path)
+                if self._has_directory(path):
+                    self._name_changed(path)
             case MakeDir():
                 if not self._fs.is_dir(self._full(path)):
                     self._fs.make_dir(self._full(path))
@@ -114,6 +118,13 @@ class Replay:
 
     def _full(self, path: str) -> str:
         return join(self._directory, path)
+
+    def _has_directory(self, path: str) -> bool:
+        """Else the directory is missed, with all that the journal knows of it."""
+        there = self._fs.is_dir(posixpath.dirname(self._full(path)))
+        if not there:
+            self.missed[posixpath.dirname(path)] = None
+        return there
 
     def _name_changed(self, path: str) -> None:
         self._directories[posixpath.dirname(self._full(path))] = None
@@ -124,6 +135,7 @@ class Replay:
             file = self._kept.get(path)
             if file is None:
                 if not self._fs.exists(self._full(path)):
+                    self.missed[path] = None
                     return None
                 file = self._fs.open(self._full(path))
             target = self._targets[path] = _Target(file)
@@ -134,12 +146,12 @@ class Replay:
         return target
 
     def _create(self, path: str) -> None:
-        if not self._fs.is_dir(posixpath.dirname(self._full(path))):
-            return  # lost, or deleted later
-        target = self._target(path)
-        if target is None:
+        if not self._has_directory(path):
+            return
+        if path not in self._kept and not self._fs.exists(self._full(path)):
             self._fs.open(self._full(path), create=True).close()
-            target = self._target(path)
+        target = self._target(path)
+        self.missed.pop(path, None)  # whatever was made in it before is gone
         if target is not None:
             target.flush()
             target.file.truncate(0)
@@ -150,6 +162,7 @@ class Replay:
             self._targets[path].run.clear()
             self._close(path)
         self._touched.pop(path, None)
+        self.missed.pop(path, None)
 
     def _close(self, path: str, *, flush: bool = False) -> None:
         target = self._targets.pop(path)
@@ -166,5 +179,4 @@ class Replay:
             if touched is not None:
                 touched.file.sync()
         for directory in self._directories:
-            if self._fs.is_dir(directory):  # else it is lost, which its partition finds out
-                self._fs.sync_dir(directory)
+            self._fs.sync_dir(directory)
