@@ -183,7 +183,7 @@ JOURNAL_BUGS = (
         "names_of_a_killed_process_are_trusted",
         "C7",
         "filesystem.py",
-        "            if self._fs.is_dir(path):\n                self._fs.sync_dir(path)\n",
+        "            if name.isdecimal() and self._fs.is_dir(path):  # a partition's; others may not be ours to open\n                self._fs.sync_dir(path)\n",
         "            pass\n",
         "A file that a killed process had just made is gone with the power, and the replay does not make it.",
     ),

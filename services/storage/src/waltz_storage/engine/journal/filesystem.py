@@ -101,7 +101,7 @@ class JournaledFiles:
         """
         for name in self._fs.listdir(self._directory):
             path = posixpath.join(self._directory, name)
-            if self._fs.is_dir(path):
+            if name.isdecimal() and self._fs.is_dir(path):  # a partition's; others may not be ours to open
                 self._fs.sync_dir(path)
         self._fs.sync_dir(self._directory)
         journal.begin()
