@@ -15,10 +15,11 @@ partitions), `storage.maxConnections` and `storage.maxHandshakes` (of each port)
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
 from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, ZooKeeperSettings
@@ -83,6 +84,12 @@ class StorageSettings(ZooKeeperSettings):
     graphite_prefix: str = Field(default="waltz", alias="storage.graphite.prefix")
     graphite_interval_seconds: float = Field(default=60.0, alias="storage.graphite.reportIntervalMs", gt=0)
     graphite_udp: bool = Field(default=False, alias="storage.graphite.useUdp")
+
+    @field_validator("journal_directory")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        """Its parent is synced, which a name alone, or a slash at the end, does not show."""
+        return None if path is None else os.path.abspath(path)
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

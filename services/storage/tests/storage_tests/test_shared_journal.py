@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import random
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -17,6 +18,7 @@ from waltz_storage.engine.journal.layout import FileHeader
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE
 from waltz_storage.engine.restore_reset import reset_for_restore
 from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.settings import StorageSettings
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk, FaultyFile
 
 from .support import JOURNAL, KEY, ROOT, append, assert_holds, empty_disk, refusal
@@ -236,3 +238,21 @@ def test_on_off_on_with_crashes_between() -> None:
         append(manager.get(0), held, 2)  # nobody was answered, if there is a journal
         disk.restart(CrashMode.LOSE)
         held += 0 if journal else 2
+
+
+@pytest.mark.parametrize("given", ["journal", "./journal/", "{}/journal/"])
+def test_the_directory_of_a_journal_is_absolute(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values: dict[str, object] = {
+        "zookeeper.connectString": "h:1",
+        "zookeeper.sessionTimeout": 1000,
+        "storage.ssl.allowUnverified": True,
+        "cluster.root": "/waltz",
+        "storage.directory": "data",
+        "storage.port": 1,
+        "storage.admin.port": 2,
+        "storage.journal.directory": given.format(tmp_path),
+    }
+    assert StorageSettings.from_mapping(values).journal_directory == str(tmp_path / "journal")
