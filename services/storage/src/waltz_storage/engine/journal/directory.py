@@ -10,9 +10,10 @@ journal that is given up with them, or none; a journal that is there again meanw
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
 newest journal file written again and synced, then the changes in it made, then the witness's word of the
-partitions whose files were missing, then the journal's files released, then the header. Of the end, all files synced, then
-the journal's files released, then the header. Of a reset that gives the journal up, all copies reset, then
-the header, then the journal's files released. The header is one sector, so it is the one or the other.
+partitions whose files were missing, then the journal's files released, then the header. Of the end, all files
+synced, then the journal's files released, then the header. Of a reset that gives the journal up, all copies
+reset, then the header, then the journal's files released. The header is one sector, so it is the one or the
+other.
 """
 
 from __future__ import annotations
