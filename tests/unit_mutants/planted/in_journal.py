@@ -228,38 +228,6 @@ JOURNAL_BUGS = (
         "                pass\n",
         "A deleted segment is there again after a power loss.",
     ),
-    _journal(
-        "replay_forgets_what_it_left_out",
-        "C7",
-        "replay.py",
-        "                    self.missed[path] = None\n                    return None\n",
-        "                    return None\n",
-        "A file that was away during a replay is back without records that were acknowledged.",
-    ),
-    _journal(
-        "replay_forgets_a_deletion_in_a_lost_directory",
-        "C4",
-        "replay.py",
-        "            self.missed[posixpath.dirname(path)] = None\n",
-        "            pass\n",
-        "A directory that was away during a replay brings records back that were cut.",
-    ),
-    _journal(
-        "journal_released_without_a_word_of_lost_files",
-        "C7",
-        "directory.py",
-        "                witness.note_lacking(partition_id, info)\n",
-        "",
-        "A copy that lacks acknowledged records votes once its directory is back.",
-    ),
-    _journal(
-        "journal_released_before_the_word_of_lost_files",
-        "C7",
-        "directory.py",
-        "        lacking = _note_lacking(fs, directory, control, found.plain, replay.missed)\n        release_journal(fs, place, found.journal_id, found.files)\n",
-        "        release_journal(fs, place, found.journal_id, found.files)\n        lacking = _note_lacking(fs, directory, control, found.plain, replay.missed)\n",
-        "A failed sync in between leaves a directory whose journal is gone and whose files lack what it held.",
-    ),
     # ---- who may open the directory
     _journal(
         "key_is_shown_to_0_13_2",

@@ -243,22 +243,6 @@ STORAGE_BUGS = (
         "The index is not on the disk where 0.13.2 starts its scan.",
     ),
     _engine(
-        "cut_segment_stays_after_a_failed_look",
-        "C4",
-        "segment.py",
-        "            with suppress(FileNotFoundError):  # the attempt before this one took it away\n                self._fs.unlink(path)\n",
-        "            with suppress(OSError):\n                if self._fs.exists(path):\n                    self._fs.unlink(path)\n",
-        "Records of a segment that was cut off are back after a restart.",
-    ),
-    _engine(
-        "failed_look_is_an_answer",
-        "C6",
-        "files.py",
-        "            os.lstat(path)\n        except (FileNotFoundError, NotADirectoryError):\n",
-        "            os.lstat(path)\n        except OSError:\n",
-        "A file that cannot be looked at counts as deleted.",
-    ),
-    _engine(
         "data_cut_before_the_index",
         "C4",
         "segment.py",

@@ -124,3 +124,16 @@ def test_safety_c7_a_directory_that_cannot_be_looked_at_is_not_settled() -> None
     manager = open_manager(disk)
     assert_holds(manager.get(0), number)
     manager.close()
+
+
+def test_only_partition_directories_are_synced_at_the_beginning() -> None:
+    """A file system has a directory of its own, `lost+found`, where it is mounted: only root may open it."""
+    disk = empty_disk()
+    opened(disk).close()
+    disk.add_dir(f"{ROOT}/lost+found")
+    disk.fail_sync = f"{ROOT}/lost+found"
+    opened(disk).close()
+    disk.fail_sync = f"{ROOT}/2/"
+    error = refusal(lambda: opened(disk))
+    assert isinstance(error, StorageStartError)
+    assert f"the journal cannot be made: {ROOT}/2: Input/output error" in str(error)

@@ -267,19 +267,6 @@ def test_what_finds_no_room_is_kept_in_the_journal_until_there_is_room() -> None
     plain.close()
 
 
-def test_only_partition_directories_are_synced_at_the_beginning() -> None:
-    """A file system has a directory of its own, `lost+found`, where it is mounted: only root may open it."""
-    disk = empty_disk()
-    opened(disk).close()
-    disk.add_dir(f"{ROOT}/lost+found")
-    disk.fail_sync = f"{ROOT}/lost+found"
-    opened(disk).close()
-    disk.fail_sync = f"{ROOT}/2/"
-    error = refusal(lambda: opened(disk))
-    assert isinstance(error, StorageStartError)
-    assert f"the journal cannot be made: {ROOT}/2: Input/output error" in str(error)
-
-
 def test_a_journal_that_cannot_be_made_is_said_in_one_line() -> None:
     disk = empty_disk()
     open_manager(disk).close()
