@@ -51,6 +51,22 @@ JOURNAL_BUGS = (
         "A broken commit in the middle cuts acknowledged ones behind it without a word.",
     ),
     _journal(
+        "each_that_looks_like_a_frame_is_read",
+        "C7",
+        "layout.py",
+        "            checksum = sums.of(start, length, crc32(raw[place : place + _FRAME.size], salted))\n",
+        "            checksum = crc32(raw[start : start + length], crc32(raw[place : place + _FRAME.size], salted))\n",
+        "A client's records make the start after a kill take hours.",
+    ),
+    _journal(
+        "later_commit_of_a_long_frame_missed",
+        "C7",
+        "layout.py",
+        "    for place in (0, 12, 24):\n",
+        "    for place in (0, 12):\n",
+        "A later commit in a frame of 16 MiB is not seen, and damage before it is taken for the end of the journal.",
+    ),
+    _journal(
         "end_mark_not_looked_for",
         "C7",
         "log.py",

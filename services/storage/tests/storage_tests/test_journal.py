@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from uuid import UUID
 
 import pytest
 
+from waltz_storage.engine.journal import layout
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
 from waltz_storage.engine.journal.layout import (
+    END,
+    FRAME_HEADER_SIZE,
     LAST,
     SECTOR_SIZE,
     Change,
@@ -23,6 +28,7 @@ from waltz_storage.engine.journal.layout import (
     create_change,
     cut_change,
     frame,
+    later_commit,
     make_dir_change,
     name_change,
     read_frame,
@@ -227,3 +233,51 @@ def test_a_commit_larger_than_a_file_goes_through_several() -> None:
         journal.write("f", number, bytes(900))
     journal.commit()
     assert commits_of(disk, settings) == list(range(20))
+
+
+# -- what clients have written there -------------------------------------------------------------------------
+
+
+def like_frames(size: int, *, flags: int = LAST) -> bytes:
+    """Data full of what looks like the head of a frame of a later commit, each with another length that
+    fits."""
+    heads = (struct.pack(">Iqiii", 0x575A4A31, 1 << 40, 0, flags, size // 2 - n) for n in range(size // 48))
+    return b"".join(heads).ljust(size, b"x")
+
+
+@pytest.mark.parametrize("flags", [0, LAST, END])
+def test_what_looks_like_frames_costs_no_more_than_the_file_is_large(
+    monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    total, real = 0, zlib.crc32
+
+    def crc32(data: bytes, value: int = 0) -> int:
+        nonlocal total
+        total += len(data)
+        return real(data, value)
+
+    monkeypatch.setattr(layout, "crc32", crc32)
+    raw = bytes(SECTOR_SIZE) + like_frames(1 << 18, flags=flags)
+    assert later_commit(raw, SECTOR_SIZE, salt(ID, 5), 9) == -1
+    assert total < 16 * len(raw)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 4_095, 4_096, 70_000, (1 << 24) + 5])
+@pytest.mark.parametrize("at", [0, 1, 229, 5_000])
+def test_safety_c7_no_frame_of_a_later_commit_hides_among_what_looks_like_one(size: int, at: int) -> None:
+    salted = salt(ID, 5)
+    changes = bytes(range(1, 251)) * (size // 250 + 1)
+    hidden = frame(salted, 10, 2, END, changes[:size])
+    raw = bytes(SECTOR_SIZE) + like_frames(6_000)[:at] + hidden + like_frames(6_000)
+    place = SECTOR_SIZE + at
+    assert later_commit(raw, SECTOR_SIZE, salted, 9) == place
+    assert later_commit(raw, place, salted, 9) == place
+    assert later_commit(raw, place + 1, salted, 9) == -1
+    assert later_commit(raw, SECTOR_SIZE, salted, 10) == -1
+    assert later_commit(raw, SECTOR_SIZE, salt(ID, 6), 9) == -1
+    whole = raw[: place + len(hidden)]
+    assert later_commit(whole, SECTOR_SIZE, salted, 9) == place
+    assert later_commit(whole[:-1], SECTOR_SIZE, salted, 9) == -1
+    changed = bytearray(raw)
+    changed[place + (FRAME_HEADER_SIZE + size // 2 if size else 27)] ^= 1
+    assert later_commit(bytes(changed), SECTOR_SIZE, salted, 9) == -1

@@ -26,7 +26,9 @@ file):
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +41,7 @@ LAST = 1
 """Flag of the last frame of a commit."""
 END = 2
 """Flag of the last frame of a file: the journal continues in the file of the next epoch."""
+_FLAGS = frozenset({0, LAST, END})
 
 _FILE = struct.Struct(">4si16sqi")
 _FILE_MAGIC = b"WZJF"
@@ -158,25 +161,91 @@ def read_frame(raw: bytes, offset: int, salted: int) -> Frame | None:
     end = start + length
     if magic != _FRAME_MAGIC or length < 0 or end > len(raw):
         return None
-    changes = raw[start:end]
+    changes = memoryview(raw)[start:end]
     if (
         crc32(changes, crc32(raw[offset : offset + _FRAME.size], salted))
         != _CRC.unpack_from(raw, offset + _FRAME.size)[0]
     ):
         return None
-    return Frame(commit, part, flags, changes, end)
+    return Frame(commit, part, flags, bytes(changes), end)
 
 
 def later_commit(raw: bytes, offset: int, salted: int, commit: int) -> int:
-    """Offset of a valid frame at or after `offset` that belongs to a later commit, -1 when there is none."""
+    """Offset of a valid frame at or after `offset` that belongs to a later commit, -1 when there is none.
+
+    A client may have filled what an earlier life of the file has left there with bytes that look like frames
+    of any length, so none of them is read: the checksum of each follows from those of what comes before its
+    beginning and before its end. What that costs grows with the size of the file alone.
+    """
     magic = _CRC.pack(_FRAME_MAGIC)
-    place = raw.find(magic, offset)
+    sums: _Checksums | None = None
+    place = raw.find(magic, offset, len(raw) - FRAME_HEADER_SIZE + len(magic))
     while place >= 0:
-        found = read_frame(raw, place, salted)
-        if found is not None and found.commit > commit:
-            return place
-        place = raw.find(magic, place + 1)
+        _, found, part, flags, length = _FRAME.unpack_from(raw, place)
+        start = place + FRAME_HEADER_SIZE
+        if found > commit and part >= 0 and flags in _FLAGS and 0 <= length <= len(raw) - start:
+            sums = sums if sums is not None else _Checksums(raw)
+            checksum = sums.of(start, length, crc32(raw[place : place + _FRAME.size], salted))
+            if checksum == _CRC.unpack_from(raw, place + _FRAME.size)[0]:
+                return place
+        place = raw.find(magic, place + 1, len(raw) - FRAME_HEADER_SIZE + len(magic))
     return -1
+
+
+class _Checksums:
+    """The checksums of parts of a file without reading them. A CRC is a polynomial over the field of two
+    elements, and what follows some bytes multiplies theirs by x for each bit: so the checksum of a part is
+    that of all up to its end, without that of all before it, times x as often as the part has bits."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = memoryview(raw)
+        self._before = array("Q", [0])  # of all bytes before each block
+        for start in range(0, len(raw), _BLOCK_BYTES):
+            self._before.append(crc32(self._raw[start : start + _BLOCK_BYTES], self._before[-1]))
+
+    def of(self, start: int, length: int, value: int) -> int:
+        """What `crc32` makes of so many bytes from `start` on, beginning with `value`."""
+        return self._up_to(start + length) ^ _shifted(self._up_to(start) ^ value, length)
+
+    def _up_to(self, end: int) -> int:
+        block = end // _BLOCK_BYTES
+        return crc32(self._raw[block * _BLOCK_BYTES : end], self._before[block])
+
+
+_BLOCK_BYTES = 256
+_POLYNOMIAL = 0xEDB88320
+"""Of CRC-32; the highest bit belongs to the lowest power."""
+
+
+def _shifted(checksum: int, length: int) -> int:
+    """Times x as often as so many bytes have bits."""
+    for place in (0, 12, 24):
+        digit = length >> place & 0xFFF
+        if digit:
+            checksum = _product(checksum, _power(digit << place))
+    return checksum
+
+
+@cache
+def _power(length: int) -> int:
+    """x as often as so many bytes have bits; of three times 4,095 different lengths."""
+    result, square = 1 << 31, 1 << 31 - 8
+    while length:
+        if length & 1:
+            result = _product(result, square)
+        square = _product(square, square)
+        length >>= 1
+    return result
+
+
+def _product(one: int, other: int) -> int:
+    result, bit = 0, 1 << 31
+    while bit:
+        if one & bit:
+            result ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+        bit >>= 1
+    return result
 
 
 def name_change(name: int, path: str) -> bytes:
