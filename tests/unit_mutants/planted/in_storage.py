@@ -50,6 +50,14 @@ STORAGE_BUGS = (
         "After a reset the old marks are still the second copy of the entry.",
     ),
     _engine(
+        "half_reset_copy_in_service",
+        "C3",
+        "storage_manager.py",
+        "                isinstance(error, DiskWriteError) and self.control.info(partition_id) == partition.info\n",
+        "                isinstance(error, DiskWriteError)\n",
+        "After a removal that found no room a copy acknowledges appends, and is not assigned after the next start.",
+    ),
+    _engine(
         "reset_writes_the_current_struct_first",
         "B3",
         "control_file.py",

@@ -31,7 +31,7 @@ from waltz_storage.engine.restore_reset import reset_for_restore
 from waltz_storage.engine.segment import Segment
 from waltz_storage.engine.storage_manager import StorageManager, delete_log, prepare_reset
 from waltz_storage.engine.witness import Witness
-from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 from .support import (
     KEY,
@@ -389,6 +389,44 @@ def test_deleting_a_log_takes_orphans_along_and_leaves_the_fence() -> None:
     disk.remove(segment_path(3, 0, ".idx"))
     delete_log(disk, f"{ROOT}/3")
     assert [name for name in disk.files() if name.startswith(f"{ROOT}/3/")] == [path(3, "waltz-fence")]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
+def test_safety_c3_a_copy_whose_entry_is_half_reset_takes_nothing_until_the_command_is_repeated(
+    monkeypatch: pytest.MonkeyPatch, number: int, error: Exception
+) -> None:
+    disk = empty_disk()
+    manager = open_manager(disk)
+    partition = manager.assign(0)
+    append(partition, 0, 5)
+    manager.set_available(0, True)
+    written, real = 0, FaultyFile.pwrite
+
+    def pwrite(self: FaultyFile, data: bytes | memoryview, offset: int) -> int:
+        nonlocal written
+        written += self.path.endswith(CONTROL_FILE_NAME)
+        if written == number and self.path.endswith(CONTROL_FILE_NAME):
+            raise error
+        return real(self, data, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FaultyFile, "pwrite", pwrite)
+        with pytest.raises((DiskWriteError, MemoryError)):
+            manager.unassign(0, delete_files=False)
+    untouched = number == 1 and isinstance(error, OSError)
+    assert manager.status() == {0: untouched}
+    assert (0 in manager.problems()) is not untouched
+    if untouched:
+        append(partition, 5, 1)
+    else:
+        assert isinstance(refusal(lambda: append(partition, 5, 1)), PartitionFailedError)
+        manager.assign(0)
+        assert manager.status() == {0: False}
+    manager.unassign(0, delete_files=True)
+    assert manager.status() == {}
+    append(manager.assign(0), 0, 1)
+    manager.close()
 
 
 def test_a_reset_of_a_partition_that_never_was_here_leaves_no_file() -> None:

@@ -9,7 +9,7 @@ Invariants:
   refuses. If all it lacked was room on the disk, `reopen` opens it later.
 * Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked
   for. A crash in between leaves the partition either assigned as before or not assigned; asking again
-  finishes the work.
+  finishes the work. Until then a partition whose entry was changed, or may have been, is out of service.
 * The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
   It is raised past the copy's own session, which must not continue with an empty copy either.
 """
@@ -26,6 +26,7 @@ import structlog
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
+    DiskWriteError,
     NotAssignedError,
     OutOfResourcesError,
     PartitionDamagedError,
@@ -353,9 +354,12 @@ class StorageManager:
     def _reset_entry(self, partition_id: int, partition: Partition | None) -> None:
         try:
             self.control.reset(partition_id)
-        except PartitionFailedError as error:  # what the entry holds is not known
-            if partition is not None:
-                partition.failed = partition.failed or str(error)
+        except Exception as error:
+            # Until the next try it is half reset, or what the entry holds is not known.
+            if partition is not None and not (
+                isinstance(error, DiskWriteError) and self.control.info(partition_id) == partition.info
+            ):
+                partition.failed = partition.failed or str(error) or type(error).__name__
             raise
 
     def _prepare_reset(self, partition_id: int, partition: Partition | None) -> None:
