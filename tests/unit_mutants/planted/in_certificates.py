@@ -50,6 +50,14 @@ CERTIFICATE_BUGS = (
         "Nodes are restarted with a certificate that their peers refuse until it is valid.",
     ),
     _authority(
+        "what_is_not_supported_is_unforeseen",
+        "operator",
+        "authority.py",
+        "    except _NOT_SUPPORTED as error:\n",
+        "    except ZeroDivisionError as error:\n",
+        "One authority of a bundle that `cryptography` does not support ends every pass, also of a deletion.",
+    ),
+    _authority(
         "any_key_belongs_to_any_certificate",
         "operator",
         "authority.py",

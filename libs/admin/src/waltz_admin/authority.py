@@ -6,6 +6,7 @@ millisecond.
 """
 
 import datetime
+import hashlib
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 MAX_COMMON_NAME = 64
 _NAME_DIGITS = 8
 _NOT_PEM = "no certificate in PEM form"
+_NO_CERTIFICATE = (ValueError, x509.InvalidVersion)
+_NOT_SUPPORTED = (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.DuplicateExtension)
+"""What `cryptography` raises, later than when it reads a certificate, for one that OpenSSL and so our processes
+may take."""
 BACKDATE_SECONDS = 300
 """Certificates begin this much earlier: clocks of machines differ."""
 
@@ -164,11 +169,23 @@ def issue(
 
 
 def describe(certificate: bytes, what: str) -> CertificateInfo:
-    """The (first) certificate of a PEM file; TlsMaterialError names `what` when there is none."""
+    """The (first) certificate of a PEM file; TlsMaterialError names `what` when there is none, or one with
+    something in it that is not supported here, which it names too."""
     try:
         return _described(certificate)
-    except ValueError:
+    except _NO_CERTIFICATE:
         raise TlsMaterialError(f"{what}: {_NOT_PEM}") from None
+    except _NOT_SUPPORTED as error:
+        raise TlsMaterialError(f"{what}: a certificate that is not supported: {error}") from None
+
+
+def key_id(certificate: bytes) -> bytes:
+    """The id of the key of a certificate in PEM form. Of one that cannot be read the digest of its bytes, which
+    distinguishes it from all others as well."""
+    try:
+        return describe(certificate, "a certificate").key_id
+    except TlsMaterialError:
+        return hashlib.sha256(certificate).digest()
 
 
 @lru_cache(maxsize=4096)  # an operator reads the same few certificates of every cluster in each pass
@@ -213,7 +230,7 @@ def refuses(bundle: bytes, shown: bytes) -> bool:
     certain: nothing can be read, or a signature cannot be checked."""
     try:
         trusted, chain = x509.load_pem_x509_certificates(bundle), x509.load_pem_x509_certificates(shown)
-    except ValueError:
+    except _NO_CERTIFICATE:
         return False
     return not any(one in trusted or any(_signed(one, by) for by in trusted) for one in chain)
 
@@ -244,13 +261,14 @@ def lacks_of_key(key: bytes, certificate: bytes) -> str:
 
 
 def can_sign(authority: KeyPair, now: float) -> bool:
-    """Whether the key can be read, belongs to the certificate, and the certificate is valid now."""
+    """Whether the key can be read, belongs to the certificate, and the certificate can be read and is valid
+    now."""
     try:
+        info = describe(authority.certificate, "the authority")
         certificate, key = _load(authority.certificate, "the authority"), _load_key(authority.key)
     except TlsMaterialError:
         return False
-    begins, ends = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
-    return key.public_key() == certificate.public_key() and begins <= now < ends
+    return key.public_key() == certificate.public_key() and info.not_before <= now < info.not_after
 
 
 @lru_cache(maxsize=1024)
@@ -258,7 +276,7 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a PEM bundle, each as PEM of its own; none when it holds none."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
+    except _NO_CERTIFICATE:
         return ()
     return tuple(one.public_bytes(serialization.Encoding.PEM) for one in found)
 
@@ -266,7 +284,7 @@ def split(bundle: bytes) -> tuple[bytes, ...]:
 def _load(certificate: bytes, what: str) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
-    except ValueError:
+    except _NO_CERTIFICATE:
         raise TlsMaterialError(f"{what}: {_NOT_PEM}") from None
 
 

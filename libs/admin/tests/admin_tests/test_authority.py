@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from waltz_admin.authority import TlsMaterialError, describe, issue, lacks_of_key, make_authority, refuses
+from waltz_admin.authority import (
+    KeyPair,
+    TlsMaterialError,
+    can_sign,
+    describe,
+    issue,
+    key_id,
+    lacks_of_key,
+    make_authority,
+    refuses,
+    split,
+)
+from waltz_testkit.odd_certificates import not_supported
 
 NOW, DAY = 1_800_000_000.0, 86_400.0
 
@@ -44,3 +56,33 @@ def test_a_key_belongs_to_its_certificate_alone() -> None:
     assert lacks_of_key(one.key, b"") == ""
     of_a_form_that_openssl_may_know = one.key.replace(b"\n", b"\nMIIx", 1)
     assert lacks_of_key(of_a_form_that_openssl_may_know, one.certificate) == ""
+
+
+SIGNER = make_authority("a", NOW, DAY)
+ISSUED = issue(SIGNER, "x", ("odd",), NOW, DAY)
+NOT_SUPPORTED = not_supported(ISSUED.certificate, "odd")
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("curve", "1.2.840.10045.3.1.6"),
+        ("extension twice", "2.5.29.14"),
+        ("name", "not supported types"),
+    ],
+)
+def test_a_certificate_that_only_others_can_read_is_an_error_that_says_why(what: str, named: str) -> None:
+    odd = NOT_SUPPORTED[what]
+    with pytest.raises(TlsMaterialError, match=f"file: a certificate that is not supported: .*{named}"):
+        describe(odd, "file")
+    assert split(SIGNER.certificate + odd) == (*split(SIGNER.certificate), *split(odd))
+    assert can_sign(ISSUED, NOW)
+    assert not can_sign(KeyPair(odd, ISSUED.key), NOW)
+    assert not refuses(odd, odd)
+    assert lacks_of_key(ISSUED.key, odd) == ""
+
+
+def test_every_certificate_has_an_id_and_the_same_key_the_same() -> None:
+    assert key_id(SIGNER.certificate) == describe(ISSUED.certificate, "it").issuer_key_id
+    ids = {key_id(one) for one in (SIGNER.certificate, ISSUED.certificate, *NOT_SUPPORTED.values())}
+    assert len(ids) == 2 + len(NOT_SUPPORTED)

@@ -149,9 +149,9 @@ def _unreadable(data: Mapping[str, bytes]) -> str:
     if lacking:
         return f"has no {' and no '.join(lacking)}"
     try:
-        describe(data["tls.crt"], "the certificate")
-    except TlsMaterialError:
-        return "has no certificate in tls.crt that can be read"
+        describe(data["tls.crt"], "tls.crt")
+    except TlsMaterialError as error:
+        return f"cannot be read: {error}"
     if lacks := lacks_of_key(data["tls.key"], data["tls.crt"]):
         return f"has no private key in tls.key that {lacks}"
     return "" if split(data["ca.crt"]) else "has no certificate in ca.crt that can be read"

@@ -8,9 +8,10 @@ authority take one step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
-from waltz_admin.authority import BACKDATE_SECONDS, TlsMaterialError, describe, split
+from waltz_admin.authority import BACKDATE_SECONDS, CertificateInfo, TlsMaterialError, describe, split
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import API_VERSION, LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
@@ -140,8 +141,14 @@ def _is_behind(cluster: WaltzCluster, now: float) -> bool:
 
 def _begins_later(secrets: Iterable[Mapping[str, bytes]], now: float) -> bool:
     """Whether a certificate in them is valid from later than now on."""
-    found = (one for data in secrets for key in _CERTIFICATES for one in split(data.get(key, b"")))
-    return any(describe(one, "a certificate").not_before > now for one in found)
+    found = (data.get(key, b"") for data in secrets for key in _CERTIFICATES)
+    return any(one.not_before > now for pem in found for one in _readable(split(pem)))
+
+
+def _readable(certificates: Iterable[bytes]) -> Iterator[CertificateInfo]:
+    for one in certificates:
+        with suppress(TlsMaterialError):
+            yield describe(one, "a certificate")
 
 
 def _write(

@@ -19,6 +19,7 @@ from waltz_admin.authority import (
     TlsMaterialError,
     describe,
     issue,
+    key_id,
     make_authority,
     split,
 )
@@ -30,7 +31,7 @@ from waltz_operator.tls.rotation import (
     Decision,
     Step,
 )
-from waltz_operator.tls.trust import Data, Trust, by_key_id, read_trust
+from waltz_operator.tls.trust import Data, Trust, read_trust
 
 AUTHORITY = "ca"
 COMBINED = "tls-combined.pem"
@@ -120,10 +121,9 @@ def read_certificate(role: Data, *, combined: bool = False) -> Certified | None:
         return None
     try:
         info = describe(role.get("tls.crt", b""), "the certificate")
-        trusts = frozenset(by_key_id(split(role.get("ca.crt", b""))))
     except TlsMaterialError:
         return None
-    return Certified(info, trusts)
+    return Certified(info, frozenset(key_id(one) for one in split(role.get("ca.crt", b""))))
 
 
 @dataclass(frozen=True, slots=True)

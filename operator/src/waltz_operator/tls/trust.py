@@ -68,8 +68,14 @@ def read_trust(ca: Data, roles: Iterable[Data], now: float) -> Trust | None:
 
 
 def by_key_id(certificates: Iterable[bytes]) -> ById:
-    """Each once."""
-    return {describe(one, "a trusted authority").key_id: one for one in certificates}
+    """Each once, but those that cannot be read."""
+    found: ById = {}
+    for one in certificates:
+        try:
+            found[describe(one, "an authority").key_id] = one
+        except TlsMaterialError:
+            continue
+    return found
 
 
 def _issuer(role: Data) -> bytes | None:

@@ -23,7 +23,9 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.topology import tls_roles
 from waltz_operator.model.certificate_problems import CertificateProblem
 from waltz_operator.plan.certificate_problems import certificate_problems
-from waltz_operator.tls.secrets import TlsSecrets
+from waltz_operator.plan.certificates import certificate_steps, held_certificates
+from waltz_operator.tls.secrets import TlsSecrets, material_digests
+from waltz_testkit.odd_certificates import not_supported
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -31,6 +33,7 @@ LIFE = 90 * DAY
 CERT_MANAGER: Spec = {"tls": {"mode": "CertManager", "issuerRef": {"name": "ca"}}}
 OWN: Spec = {"tls": {"mode": "Secret", "secrets": SECRETS}}
 AUTHORITY = make_authority("a", NOW, 10 * LIFE)
+NOT_SUPPORTED = not_supported(issue(AUTHORITY, "x", ("odd",), NOW, LIFE).certificate, "odd")
 
 
 def made_of(pair: KeyPair, *trusted: KeyPair) -> dict[str, bytes]:
@@ -73,7 +76,7 @@ def test_without_tls_there_are_none() -> None:
         (None, "is missing"),
         ({}, "has no tls.crt and no tls.key and no ca.crt"),
         ({**secret("x"), "ca.crt": b""}, "has no ca.crt"),
-        ({**secret("x"), "tls.crt": b"?"}, "has no certificate in tls.crt that can be read"),
+        ({**secret("x"), "tls.crt": b"?"}, "cannot be read: tls.crt: no certificate in PEM form"),
         ({**secret("x"), "ca.crt": b"?"}, "has no certificate in ca.crt that can be read"),
         ({**secret("x"), "tls.key": b"?"}, "has no private key in tls.key that can be read"),
         ({**secret("x"), "tls.key": ENCRYPTED}, "has no private key in tls.key that needs no password"),
@@ -87,6 +90,42 @@ def test_the_secret_and_what_it_lacks_are_named(data: Mapping[str, bytes] | None
     (one,) = problems(cluster(OWN), {"storage": data})
     assert (one.role, one.reason) == ("storage", "CertificateMissing")
     assert one.text.startswith(f"Secret {SECRETS['storage']} {said}; ")
+
+
+@pytest.mark.parametrize("odd", NOT_SUPPORTED)
+def test_a_certificate_that_is_not_supported_is_named_with_what_is_not(odd: str) -> None:
+    data = {**secret("storage"), "tls.crt": NOT_SUPPORTED[odd]}
+    (one,) = problems(cluster(OWN), {"storage": data})
+    assert (one.role, one.reason) == ("storage", "CertificateMissing")
+    assert one.text.startswith(
+        f"Secret {SECRETS['storage']} cannot be read: tls.crt: a certificate that is not supp"
+    )
+    assert held_certificates(TlsSecrets({"storage": data}, {"storage": "1"})) == {}
+    assert material_digests(data) is not None
+
+
+@pytest.mark.parametrize("odd", NOT_SUPPORTED)
+def test_an_authority_that_is_not_supported_is_one_of_the_bundle_and_stops_nothing(odd: str) -> None:
+    before = secret("storage")
+    data = {**before, "ca.crt": before["ca.crt"] + NOT_SUPPORTED[odd]}
+    assert problems(cluster(OWN), {"storage": data}) == ()
+    found, without = material_digests(data), material_digests(before)
+    assert found is not None
+    assert without is not None
+    assert found.authorities not in (found.material, without.authorities)
+
+
+@pytest.mark.parametrize("odd", NOT_SUPPORTED)
+def test_what_is_not_supported_in_a_secret_of_the_operator_is_made_again(odd: str) -> None:
+    own = {role.role: secret(role.role) for role in tls_roles(cluster())}
+    versions = dict.fromkeys((*own, "ledger-tls-ca"), "1")
+    ca = {"tls.crt": AUTHORITY.certificate, "tls.key": AUTHORITY.key}
+    for role, key in (("storage", "tls.crt"), ("storage", "ca.crt"), ("ca", "tls.crt"), ("ca", "next.crt")):
+        held = {**own, "ledger-tls-ca": ca}
+        name = "ledger-tls-ca" if role == "ca" else role
+        held[name] = {**held[name], key: NOT_SUPPORTED[odd]}
+        steps = certificate_steps(cluster(), TlsSecrets(held, versions), NOW, settled=False)
+        assert steps or key == "next.crt"
 
 
 def test_who_writes_it_is_named() -> None:
