@@ -90,6 +90,14 @@ OPERATOR_PASS_BUGS = (
         "A storage node whose pod an admission rule refuses stays away, and no condition says why.",
     ),
     _run(
+        "the_record_of_an_evicted_server_is_a_server",
+        "operator",
+        "read_kubernetes.py",
+        " for name, obj in pods.items() if not _replaced(obj)},",
+        " for name, obj in pods.items()},",
+        "One evicted server, and no upgrade is begun and no authority exchanged until somebody deletes its record.",
+    ),
+    _run(
         "a_copy_job_waits_for_an_injected_proxy",
         "operator",
         "read_kubernetes.py",

@@ -199,8 +199,7 @@ class PodView:
     `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
     our container. `written_image`: the same as the operator wrote it, empty in pods of earlier operators.
     `journal_lost`: it is stuck, and ended last because its data and its journal do not belong
-    together. `created`: UNIX time, 0 when it is not known. `over`: evicted, or ended with its machine, and
-    not collected yet: another takes its place."""
+    together. `created`: UNIX time, 0 when it is not known."""
 
     uid: str
     component: str
@@ -216,7 +215,6 @@ class PodView:
     login: Level = Level.NONE
     journal_lost: bool = False
     created: float = 0.0
-    over: bool = False
     written_image: str = ""
 
     @property
@@ -304,7 +302,8 @@ class KubeView:
 
     `objects` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
     the other maps are the same objects, and those made by Kubernetes, read for what the planners decide on.
-    By name. `missing`: pods that a StatefulSet wants and that are not there, and since when at least they
+    By name. `pods`: without those of a Deployment that are over (evicted, or ended with their machine), whose
+    place others take. `missing`: pods that a StatefulSet wants and that are not there, and since when at least they
     are not, seconds (UNIX time). `absent`: kinds of others (monitors, certificates) whose definition is not
     installed, or that the operator's role does not permit: none can be made.
     """
@@ -320,8 +319,8 @@ class KubeView:
 
     @property
     def server_pods(self) -> list[PodView]:
-        """Pods of the servers whose place no other one takes."""
-        return [pod for pod in self.pods.values() if pod.component == "server" and not pod.over]
+        """Pods of the servers."""
+        return [pod for pod in self.pods.values() if pod.component == "server"]
 
 
 # -------------------------------------------------------------------------------------------------- all of it

@@ -39,6 +39,7 @@ from waltz_operator.model.snapshot import (
     StatefulSetView,
 )
 from waltz_operator.model.times import seconds
+from waltz_operator.resources.common import CONSOLE
 from waltz_operator.resources.login import level_of
 from waltz_runtime.exit_code import ExitCode
 
@@ -60,6 +61,8 @@ _STUCK = frozenset(
 )
 _CONTAINERS = {"migration": "copy"}
 """Component → name of our container in its pods, where that is another one."""
+_OF_DEPLOYMENTS = frozenset(("server", CONSOLE))
+"""Components whose pods get a new name each."""
 
 
 def _part(obj: Object, *path: str) -> Mapping[str, Any]:
@@ -186,7 +189,6 @@ def pod(obj: Object) -> PodView:
         level_of(_annotations(obj)),
         component == "storage" and bool(stuck) and _last_code(containers, ours) == ExitCode.JOURNAL,
         seconds(_part(obj, "metadata").get("creationTimestamp")),
-        _part(obj, "status").get("phase") in ("Failed", "Succeeded"),
         str(_annotations(obj).get(IMAGE, "")),
     )
 
@@ -210,9 +212,20 @@ def _running_since(container: Object) -> float:
     return seconds(_part(container, "state", "running").get("startedAt"))
 
 
+def _over(obj: Object) -> bool:
+    """Whether nothing of it runs, nor ever will."""
+    return _part(obj, "status").get("phase") in ("Failed", "Succeeded")
+
+
+def _replaced(obj: Object) -> bool:
+    """Whether it is the record of a pod that was evicted, or ended with its machine. Another one takes its
+    place, under another name, and it stays until a person or Kubernetes collects it."""
+    return str(_labels(obj).get(LABEL_COMPONENT, "")) in _OF_DEPLOYMENTS and _over(obj)
+
+
 def _addresses(obj: Object) -> tuple[str, ...]:
     status = _part(obj, "status")
-    if status.get("phase") in ("Failed", "Succeeded"):
+    if _over(obj):
         return ()  # Kubernetes may give them to another pod
     listed = [one.get("ip") for one in status.get("podIPs") or ()]
     return tuple(dict.fromkeys(str(one) for one in (status.get("podIP"), *listed) if one))
@@ -404,8 +417,8 @@ def kube_view(
     deployment_name: str,
     absent: Collection[str] = (),
 ) -> KubeView:
-    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among `objects`.
-    `absent`: kinds that are not there."""
+    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among `objects`, and
+    pods of servers and consoles whose place another takes are nowhere. `absent`: kinds that are not there."""
 
     def named(kind: str) -> dict[str, Object]:
         return {str(_part(obj, "metadata").get("name", "")): obj for obj in lists.get(kind, ())}
@@ -428,7 +441,7 @@ def kube_view(
         objects,
         {name: stateful_set(obj) for name, obj in named("StatefulSet").items()},
         deployment(found) if found is not None else None,
-        {name: pod(obj) for name, obj in pods.items()},
+        {name: pod(obj) for name, obj in pods.items() if not _replaced(obj)},
         {name: claim(obj, expandable) for name, obj in named("PersistentVolumeClaim").items()},
         {name: view for name, view in jobs.items() if view is not None},
         frozenset(absent),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from operator_tests.kube.unused import UnusedKube
 from operator_tests.resources.clusters import PLAIN, UID
 from waltz_cluster.config.settings import ZooKeeperSettings
@@ -16,7 +18,7 @@ from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_operator.model.snapshot import KubeView
 from waltz_operator.run.observe import Observer
-from waltz_operator.run.read_kubernetes import pod
+from waltz_operator.run.read_kubernetes import kube_view, pod
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import Ensembles
 
@@ -94,3 +96,19 @@ def test_a_lost_journal_is_known_by_what_the_process_ended_with() -> None:
     assert pod(crashed(4)).journal_lost
     for other in (crashed(1), crashed(137), crashed(4, ""), crashed(4, component="server"), {}):
         assert not pod(other).journal_lost
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+@pytest.mark.parametrize(("component", "counts"), [("server", False), ("console", False), ("storage", True)])
+def test_the_record_of_a_pod_whose_place_another_takes_is_no_pod(
+    component: str, counts: bool, phase: str
+) -> None:
+    """It stays until somebody collects it: the next upgrade was refused for what it had run, and an authority was
+    not renewed for what it had trusted."""
+    labels = {"app.kubernetes.io/component": component}
+    runs, over = (
+        {"metadata": {"name": name, "uid": name, "labels": labels}, "status": {"phase": status}}
+        for name, status in (("runs", "Running"), ("over", phase))
+    )
+    assert ("over" in kube_view({"Pod": [runs, over]}, {}, "ledger-server").pods) is counts
+    assert "runs" in kube_view({"Pod": [runs, over]}, {}, "ledger-server").pods

@@ -337,12 +337,11 @@ def test_a_pod_that_cannot_run_waits_for_no_window() -> None:
     assert deleted(decide(outside(kube(stuck)), rendered())) == ["s2-0"]
 
 
-def test_an_evicted_server_opens_no_window_and_one_that_cannot_run_waits_for_none() -> None:
-    """The evicted one stays listed until Kubernetes collects it; another has taken its place."""
+def test_a_server_that_cannot_run_waits_for_no_window() -> None:
     cannot_run = PodView("uid", "server", "t0", ready=False, stuck="CrashLoopBackOff")
-    for server, waits in ((replace(cannot_run, stuck="Evicted", over=True), True), (cannot_run, False)):
+    for stuck, waits in (("", True), ("CrashLoopBackOff", False)):
         view = kube()
-        view = replace(view, pods={**view.pods, "server": server})
+        view = replace(view, pods={**view.pods, "server": replace(cannot_run, stuck=stuck)})
         assert _servers_wait(outside(view), view) is waits
 
 

@@ -121,8 +121,6 @@ def test_a_server_that_starts_is_waited_for(created: float, running_since: float
     assert decide(found, objects()).blocked[0].reason == Reason.SERVERS_FIRST
     assert restarted(replace(found, now=NOW + 20)) == [f"{SET}-2"]
     assert restarted(while_servers(False, runs, replace(starts, stuck="CrashLoopBackOff"))) == [f"{SET}-2"]
-    evicted = replace(runs, ready=False, stuck="Evicted", over=True)
-    assert restarted(while_servers(False, runs, starts, evicted)) == [], "another takes its place"
     by_another_clock = replace(starts, created=NOW + 3600, running_since=None)
     assert restarted(while_servers(False, runs, by_another_clock)) == [f"{SET}-2"]
 
