@@ -106,6 +106,14 @@ OPERATOR_PASS_BUGS = (
         "A migration in a service mesh stays Running for good after its copy has ended.",
     ),
     _model(
+        "an_external_node_that_leaves_is_no_role",
+        "operator",
+        "facts.py",
+        "any(node.external for node in (*self.desired.nodes, *self.leaving))",
+        "any(node.external for node in self.desired.nodes)",
+        "ZooKeeper is closed to an external node whose partitions are still to be drained.",
+    ),
+    _model(
         "a_pinned_image_has_no_version",
         "operator",
         "versions.py",

@@ -107,7 +107,8 @@ class Facts:
     @property
     def login(self) -> LoginState:
         """Who may use the managed ZooKeeper."""
-        return LoginState(self.desired, self.memory, self.kube, self.credentials, self.closure)
+        external = any(node.external for node in (*self.desired.nodes, *self.leaving))
+        return LoginState(self.desired, self.memory, self.kube, self.credentials, self.closure, external)
 
     def certificate_holding(self, component: str) -> CertificateProblem | None:
         """For which problem pods of the component are left as they are; None when there is none."""

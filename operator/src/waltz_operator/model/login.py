@@ -28,13 +28,15 @@ ROLES = ("server", "storage")
 @dataclass(frozen=True, slots=True)
 class LoginState:
     """What the decisions are made from. `credentials`: digest of those in the Secret, empty without one.
-    `closure`: the mark, None when it could not be read, or was not asked for."""
+    `closure`: the mark, None when it could not be read, or was not asked for. `external`: whether a storage node
+    is not the operator's own, one too that is about to leave."""
 
     desired: Desired
     memory: Memory
     kube: KubeView | Unknown
     credentials: str
     closure: Closure | None
+    external: bool
 
     @property
     def wanted(self) -> ZooKeeperAuthentication:
@@ -58,7 +60,7 @@ class LoginState:
             and not (kube.statefulsets or kube.pvcs or kube.pods or kube.deployment)
             and self.memory.cluster_key is None
             and self.desired.adopt_key is None
-            and not any(node.external for node in self.desired.nodes)
+            and not self.external
         )
 
     @property
@@ -78,7 +80,8 @@ class LoginState:
         yield from (one.login for one in self.kube.statefulsets.values() if one.node)
         if self.kube.deployment is not None:
             yield self.kube.deployment.login
-        yield from (Level.NONE for node in self.desired.nodes if node.external)
+        if self.external:
+            yield Level.NONE
 
     def _seen(self) -> bool:
         """Whether controllers have taken every change, so that none starts a pod of an earlier template."""
@@ -149,8 +152,6 @@ class LoginState:
     @property
     def waits_for(self) -> str:
         """Why the mark is not set yet although it is to be; for people."""
-        if self.wanted is ZooKeeperAuthentication.DIGEST and any(
-            node.external for node in self.desired.nodes
-        ):
+        if self.wanted is ZooKeeperAuthentication.DIGEST and self.external:
             return "a storage node is external: the operator cannot see whether it has the credentials"
         return ""

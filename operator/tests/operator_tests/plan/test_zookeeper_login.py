@@ -14,14 +14,19 @@ from typing import NamedTuple
 
 import pytest
 
-from operator_tests.plan.cluster import desired
+from operator_tests.plan.cluster import desired, facts, identity, kube
 from waltz_operator.api.parts import ZooKeeperAuthentication as Wish
+from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Memory
 from waltz_operator.model.login import LoginState
+from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Closure, DeploymentView, KubeView, PodView, StatefulSetView
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.zookeeper_login import mark_zookeeper
 from waltz_operator.resources.login import Level
 
 SECRET = "digest"
+EXTERNAL = identity(0)._replace(name="old", connect_string="old-machine:55280", external=True)
 
 
 class Workload(NamedTuple):
@@ -71,7 +76,7 @@ def state(world: World) -> LoginState:
     kube = KubeView({}, sets, DeploymentView("d", "t", 1, 1, calm, login=other.template), pods)
     wanted = replace(desired(), own_login=True, authentication=world.wish)
     memory = Memory(None, None, world.wish, world.credentials, world.login)
-    return LoginState(wanted, memory, kube, SECRET, world.mark)
+    return LoginState(wanted, memory, kube, SECRET, world.mark, external=False)
 
 
 Decide = Callable[[LoginState], tuple[Level, Closure | None]]
@@ -242,3 +247,40 @@ def test_every_wish_is_reached_from_every_state(wish: Wish) -> None:
     for world in explore():
         there = settled(world._replace(wish=wish))
         assert (there.mark, there.login) == end, world
+
+
+@pytest.mark.parametrize(("level", "closure"), [(Level.SHARED, Closure.OPEN), (Level.OWN, Closure.CHANGING)])
+@pytest.mark.parametrize(
+    ("there", "left", "closes"), [((), (), True), ((EXTERNAL,), (), False), ((), (EXTERNAL,), False)]
+)
+def test_it_stays_open_while_an_external_node_holds_partitions(
+    there: tuple[NodeIdentity, ...],
+    left: tuple[NodeIdentity, ...],
+    closes: bool,
+    level: Level,
+    closure: Closure,
+) -> None:
+    """Nobody knows whether it has the credentials. Closed out, it could not be drained when it has left the
+    specification."""
+    view = kube()
+    deployment = None if view.deployment is None else replace(view.deployment, login=level)
+    view = replace(
+        view,
+        pods={name: replace(one, login=level) for name, one in view.pods.items()},
+        statefulsets={name: replace(one, login=level) for name, one in view.statefulsets.items()},
+        deployment=deployment,
+    )
+    found = facts(view)
+    nodes = (*found.desired.nodes, *there)
+    found = replace(
+        found,
+        desired=replace(found.desired, own_login=True, authentication=Wish.DIGEST, nodes=nodes),
+        memory=Memory(found.memory.cluster_key, None, Wish.DIGEST, SECRET, level),
+        leaving=left,
+        credentials=SECRET,
+        closure=closure,
+    )
+    decision = Decision(found.memory)
+    mark_zookeeper(found, decision)
+    assert bool(decision.actions) is closes
+    assert [one.reason for one in decision.blocked] == ([] if closes else [Reason.EXTERNAL_NODE])
