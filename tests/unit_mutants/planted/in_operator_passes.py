@@ -89,6 +89,14 @@ OPERATOR_PASS_BUGS = (
         "    return since is not None and facts.now < since",
         "A storage node whose pod an admission rule refuses stays away, and no condition says why.",
     ),
+    _model(
+        "a_volume_grows_with_a_restart_alone",
+        "operator",
+        "snapshot.py",
+        "now - self.resize_pending_since >= ONLINE_GROWTH_SECONDS",
+        "now >= self.resize_pending_since",
+        "Every storage node and server of ZooKeeper is restarted for a volume that grows under its pod.",
+    ),
     _run(
         "the_record_of_an_evicted_server_is_a_server",
         "operator",

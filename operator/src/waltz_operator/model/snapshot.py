@@ -223,13 +223,18 @@ class PodView:
         return self.stuck or self.beside
 
 
+ONLINE_GROWTH_SECONDS = 300.0
+"""How long the file system of a volume has to grow under the pod that uses it, before the pod is restarted."""
+
+
 @dataclass(frozen=True, slots=True)
 class PVCView:
     """A volume claim of the cluster. `requested_bytes` is spec, `capacity_bytes` what the volume has
     (None: not bound).
 
     `storage_class`: None when it names none. `expandable`: what that class allows (None: it could not be
-    read). `restart_to_grow`: the file system grows when the pod starts again (FileSystemResizePending).
+    read). `resize_pending_since`: since when its file system is to grow (FileSystemResizePending), UNIX time; None when
+    it is not.
     `group`, `node` and `component`: its labels. `owners`: uids of what it goes with. `created`: UNIX time, 0
     when it is not known. `cluster`: uid of the WaltzCluster that made it or has taken it over, by its
     annotation; None without one.
@@ -242,12 +247,18 @@ class PVCView:
     group: str = ""
     node: str = ""
     expandable: bool | None = None
-    restart_to_grow: bool = False
+    resize_pending_since: float | None = None
     deleting: bool = False
     component: str = ""
     owners: tuple[str, ...] = ()
     created: float = 0.0
     cluster: str | None = None
+
+    def restart_to_grow(self, now: float) -> bool:
+        """Whether the file system grows only when the pod starts again: most grow under a pod that runs."""
+        return (
+            self.resize_pending_since is not None and now - self.resize_pending_since >= ONLINE_GROWTH_SECONDS
+        )
 
 
 class SecretView(NamedTuple):

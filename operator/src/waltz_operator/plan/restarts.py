@@ -33,7 +33,7 @@ def due(facts: Facts, kube: KubeView, objects: Sequence[Rendered]) -> list[Resta
     found = [
         restart
         for node in facts.desired.nodes
-        if not node.external and (restart := _why(kube, wanted, node)) is not None
+        if not node.external and (restart := _why(kube, wanted, node, facts.now)) is not None
     ]
     return sorted(found, key=lambda one: _order(facts, one))
 
@@ -43,13 +43,13 @@ def _order(facts: Facts, one: Restart) -> tuple[bool, bool, int, str, str]:
     return not one.pod.stuck, one.pod.ready, -facts.worst_lag(node.connect_string), node.group, node.name
 
 
-def _why(kube: KubeView, wanted: Mapping[str, str], node: NodeIdentity) -> Restart | None:
+def _why(kube: KubeView, wanted: Mapping[str, str], node: NodeIdentity, now: float) -> Restart | None:
     pod, claims = kube.pods.get(node.pod), [kube.pvcs[name] for name in node.claims if name in kube.pvcs]
     if pod is None or pod.deleting:
         return None
     if wanted.get(node.statefulset) and pod.template_hash != wanted[node.statefulset]:
         return Restart(node, pod, Reason.TEMPLATE_CHANGED, "its pod template has changed")
-    if any(claim.restart_to_grow for claim in claims):
+    if any(claim.restart_to_grow(now) for claim in claims):
         return Restart(node, pod, Reason.VOLUME_GROWN, "its file system grows with a restart")
     return None
 

@@ -65,7 +65,7 @@ def due_servers(facts: Facts, kube: KubeView, wanted: str) -> list[tuple[str, Po
             continue
         if wanted and pod.template_hash != wanted:
             found.append((name, pod, Reason.TEMPLATE_CHANGED, "its pod template has changed"))
-        elif volume is not None and volume.restart_to_grow:
+        elif volume is not None and volume.restart_to_grow(facts.now):
             found.append((name, pod, Reason.VOLUME_GROWN, "its file system grows with a restart"))
     found.reverse()
     return sorted(found, key=lambda one: one[1].ready)

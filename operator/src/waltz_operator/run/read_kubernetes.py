@@ -277,7 +277,7 @@ def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
     it."""
     requested = _part(obj, "spec", "resources", "requests").get("storage")
     capacity = _part(obj, "status", "capacity").get("storage")
-    conditions = _part(obj, "status").get("conditions") or ()
+    resize = _part(_conditions(obj), "FileSystemResizePending")
     storage_class = _part(obj, "spec").get("storageClassName")
     labels = _labels(obj)
     return PVCView(
@@ -288,7 +288,7 @@ def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
         str(labels.get(LABEL_GROUP, "")),
         str(labels.get(LABEL_NODE, "")),
         expandable.get(str(storage_class)),
-        any(c.get("type") == "FileSystemResizePending" and c.get("status") == "True" for c in conditions),
+        seconds(resize.get("lastTransitionTime")) if resize.get("status") == "True" else None,
         _deleting(obj),
         str(labels.get(LABEL_COMPONENT, "")),
         _owners(obj),

@@ -83,7 +83,7 @@ def test_a_volume_that_was_made_larger_gets_its_restart() -> None:
     found = seen(SIZE)
     assert isinstance(found.kube, KubeView)
     claim = identity(1).pvc
-    grown = {**found.kube.pvcs, claim: replace(found.kube.pvcs[claim], restart_to_grow=True)}
+    grown = {**found.kube.pvcs, claim: replace(found.kube.pvcs[claim], resize_pending_since=0.0)}
     decision = decided(replace(found, kube=replace(found.kube, pvcs=grown)))
     assert decision.unable
     assert not applied(decision) & {"ConfigMap", "StatefulSet"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from operator_tests.kube.unused import UnusedKube
+from operator_tests.plan.cluster import NODES, NOW, facts, kube, rendered
 from operator_tests.resources.clusters import PLAIN, UID
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConnectError
@@ -16,8 +18,12 @@ from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
+from waltz_operator.model.actions import DeletePod
 from waltz_operator.model.snapshot import KubeView
+from waltz_operator.model.times import timestamp
+from waltz_operator.plan.cluster import decide
 from waltz_operator.run.observe import Observer
+from waltz_operator.run.read_kubernetes import claim as claim_view
 from waltz_operator.run.read_kubernetes import kube_view, pod
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import Ensembles
@@ -112,3 +118,20 @@ def test_the_record_of_a_pod_whose_place_another_takes_is_no_pod(
     )
     assert ("over" in kube_view({"Pod": [runs, over]}, {}, "ledger-server").pods) is counts
     assert "runs" in kube_view({"Pod": [runs, over]}, {}, "ledger-server").pods
+
+
+@pytest.mark.parametrize(
+    ("age", "status", "restarts"), [(299, "True", 0), (300, "True", 1), (300, "False", 0)]
+)
+def test_a_volume_that_may_grow_under_its_pod_is_given_time_to(age: int, status: str, restarts: int) -> None:
+    """Kubernetes shows the condition of every volume that grows, until the kubelet has grown its file system."""
+    condition = {
+        "type": "FileSystemResizePending",
+        "status": status,
+        "lastTransitionTime": timestamp(NOW - age),
+    }
+    found = claim_view({"metadata": {"uid": "v"}, "status": {"conditions": [condition]}}, {})
+    view = kube()
+    view = replace(view, pvcs={**view.pvcs, **{f"data-s{node}-0": found for node in NODES}})
+    decision = decide(facts(view), rendered())
+    assert sum(isinstance(one, DeletePod) for one in decision.actions) == restarts

@@ -158,7 +158,7 @@ def test_an_empty_node_is_filled_as_any_lost_disk() -> None:
 def test_a_volume_of_the_journal_grows_with_a_restart() -> None:
     found = seen({LOST: answer(replica())}, pod=cluster.pod())
     assert isinstance(found.kube, KubeView)
-    grown = {**found.kube.pvcs, JOURNAL: replace(found.kube.pvcs[JOURNAL], restart_to_grow=True)}
+    grown = {**found.kube.pvcs, JOURNAL: replace(found.kube.pvcs[JOURNAL], resize_pending_since=0.0)}
     decision = decide(replace(found, kube=replace(found.kube, pvcs=grown)), cluster.rendered())
     (restart,) = [one for one in decision.actions if isinstance(one, DeletePod)]
     assert (restart.name, "grows" in restart.reason) == (identity(LOST).pod, True)

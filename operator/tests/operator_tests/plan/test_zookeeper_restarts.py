@@ -50,7 +50,9 @@ def ensemble(*pods: PodView | None, seen: str = NEW, grows: int | None = None, m
         pvcs={
             **base.pvcs,
             **{
-                f"data-{name}": PVCView("v", 1, 1, component="zookeeper", restart_to_grow=number == grows)
+                f"data-{name}": PVCView(
+                    "v", 1, 1, component="zookeeper", resize_pending_since=0.0 if number == grows else None
+                )
                 for number, name in enumerate(names)
             },
         },

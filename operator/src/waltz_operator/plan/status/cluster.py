@@ -232,7 +232,7 @@ def _restart_needed(facts: Facts, node: NodeIdentity) -> str | None:
     claims = [facts.kube.pvcs[name] for name in node.claims if name in facts.kube.pvcs]
     if view is not None and pod is not None and pod.template_hash != view.template_hash:
         return "its pod template has changed"
-    if any(claim.restart_to_grow for claim in claims):
+    if any(claim.restart_to_grow(facts.now) for claim in claims):
         return "its file system grows with a restart"
     return None
 
