@@ -111,6 +111,15 @@ PEERS_NEED_CERTIFICATES = rule(
     "needs clientAuthentication: Required",
     "allowedPeers.server",
 )
+PEERS_OF_SECRETS = rule(
+    "!(has(self.mode) && self.mode == 'Secret' && has(self.allowedPeers) && ("
+    "has(self.allowedPeers.server) && self.allowedPeers.server.size() == 0 || "
+    "has(self.allowedPeers.storage) && self.allowedPeers.storage.size() == 0 || "
+    "has(self.allowedPeers.admin) && self.allowedPeers.admin.size() == 0))",
+    "an empty list with mode Secret is nobody, not even the cluster itself: name its certificates as well, or "
+    "leave the list out, which lets everybody in whose certificate the authority has signed",
+    "allowedPeers",
+)
 PEER_NAMES = rule(r"self.all(name, name.matches('[^\\s]'))", "a name is empty")
 EXTRA_NAME = "[-a-zA-Z0-9_.*]+|[0-9a-fA-F:.]+"
 """Which of those with colons are addresses only the operator finds out."""
@@ -118,6 +127,13 @@ EXTRA_NAMES = rule(
     f"self.all(name, name.matches('^({EXTRA_NAME})$'))",
     "every entry must be a DNS name in ASCII (of an international one the form with xn--) or an IP address "
     "without a zone",
+)
+_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+DOMAIN_NAME = f"{_LABEL}([.]{_LABEL})*"
+DOMAIN = rule(
+    f"self.matches('^{DOMAIN_NAME}$')",
+    "must be a DNS domain: labels of 1 to 63 lower-case letters, digits and hyphens, with single dots between "
+    "them",
 )
 AUTHORITY_LIFETIME = rule(
     "has(self.mode) && self.mode != 'SelfSigned' || !has(self.authorityLifetimeHours) || "

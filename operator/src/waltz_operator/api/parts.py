@@ -11,6 +11,7 @@ from waltz_operator.api.admission import (
     ADMIN_PORT,
     CONNECT_STRINGS,
     COUNT_OR_NODES,
+    DOMAIN,
     EITHER_ZOOKEEPER,
     EXTERNAL,
     GROUP_IDS,
@@ -475,6 +476,6 @@ class ExternalListener(Model):
         default=None,
         description="Servers advertise <address with dashes>.<domain> instead of the bare address; a wildcard record of the "
         "domain must resolve it, and certificates get *.<domain>. Default: none (the bare address).",
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         max_length=200,
+        json_schema_extra=rules(DOMAIN),
     )

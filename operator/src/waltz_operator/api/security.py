@@ -16,6 +16,7 @@ from waltz_operator.api.admission import (
     PEER_NAMES,
     PEERS_NEED_CERTIFICATES,
     PEERS_NEED_TLS,
+    PEERS_OF_SECRETS,
     TLS_ISSUER,
     TLS_SECRETS,
 )
@@ -111,7 +112,12 @@ class Tls(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            TLS_SECRETS, TLS_ISSUER, PEERS_NEED_TLS, PEERS_NEED_CERTIFICATES, AUTHORITY_LIFETIME
+            TLS_SECRETS,
+            TLS_ISSUER,
+            PEERS_NEED_TLS,
+            PEERS_NEED_CERTIFICATES,
+            PEERS_OF_SECRETS,
+            AUTHORITY_LIFETIME,
         )
     }
 

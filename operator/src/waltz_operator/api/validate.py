@@ -61,6 +61,7 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
         *_check_zookeeper(spec),
         *_check_groups(spec),
         *_check_journal(spec),
+        *_check_domain(spec),
         *_check_tls(spec),
         *_check_console(spec),
         *check_pod_template("spec.storage.podTemplate", spec.storage.pod_template),
@@ -167,6 +168,13 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
+def _check_domain(spec: WaltzClusterSpec) -> Iterable[Problem]:
+    listener = spec.servers.external_listener
+    domain = None if listener is None else listener.domain
+    if domain is not None and re.fullmatch(admission.DOMAIN_NAME, domain) is None:
+        yield _problem("spec.servers.externalListener.domain", admission.DOMAIN)
+
+
 def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
     tls = spec.tls
     if (tls.mode is TlsMode.SECRET) != (tls.secrets is not None):
@@ -179,6 +187,8 @@ def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
     given = {field: names for field, names in lists.items() if names is not None}
     if given and not verified:
         yield _problem("spec.tls", admission.PEERS_NEED_TLS)
+    if tls.mode is TlsMode.SECRET and () in given.values():
+        yield _problem("spec.tls", admission.PEERS_OF_SECRETS)
     for field, names in given.items():
         if not all(name.strip() for name in names):
             yield _problem(f"spec.tls.allowedPeers.{field}", admission.PEER_NAMES)

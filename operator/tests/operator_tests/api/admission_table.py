@@ -62,6 +62,8 @@ _QUARTER = "the journal takes more than a quarter of a volume"
 _PORT = "a port is a number from 1 to 65535"
 _NODE = "spec.storage.groups[1].nodes[0]"
 _BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
+_NOBODY = "spec.tls.allowedPeers: an empty list with mode Secret is nobody, not even the cluster itself: name its certificates as well, or leave the list out, which lets everybody in whose certificate the authority has signed"
+_DOMAIN = "spec.servers.externalListener.domain: must be a DNS domain: labels of 1 to 63 lower-case letters, digits and hyphens, with single dots between them"
 _TLS = "spec.tls.allowedPeers: needs TLS: without it a peer has no name"
 _POD = "spec.storage.podTemplate.spec"
 _EXTRA = "spec.tls.extraNames: every entry must be a DNS name in ASCII (of an international one the form with xn--) or an IP address without a zone"
@@ -132,6 +134,11 @@ BAD: list[Bad] = [
     Bad({"tls": {"issuerRef": {"name": "i"}}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     Bad({"tls": {"mode": "CertManager"}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     *(Bad({"tls": {"mode": "Disabled", "allowedPeers": {field: ["a"]}}}, _TLS) for field in ("server", "storage", "admin")),
+    *(Bad({"tls": {"mode": "Secret", "secrets": SECRETS, "allowedPeers": {field: []}}}, _NOBODY) for field in ("server", "storage", "admin")),
+    *(
+        Bad({"servers": {"externalListener": {"domain": domain}}}, _DOMAIN)
+        for domain in ("w..example.com", f"{'x' * 64}.example.com", "w.example.com.", "-w.example", "w-.example", "W.example", ".", "")
+    ),
     Bad({"tls": {"allowedPeers": {"storage": [" "]}}}, "spec.tls.allowedPeers.storage: a name is empty"),
     Bad({"tls": {"allowedPeers": {"server": ["a", ""]}}}, "spec.tls.allowedPeers.server: a name is empty"),
     Bad({"tls": {"clientAuthentication": "None", "allowedPeers": {"server": ["a"]}}}, "spec.tls.allowedPeers.server: needs clientAuthentication: Required"),
@@ -180,6 +187,8 @@ GOOD: list[Spec] = [
     {"tls": {"mode": "Disabled", "authorityLifetimeHours": 2160}},
     {"tls": {"extraNames": ["w.example.com", "*.Example.com", "my_host", "xn--bcher-kva.example", "w.example.com.", "10.0.0.9", "2001:DB8::1", "::ffff:10.0.0.1", "1.2.3"]}},
     {"tls": {"mode": "Disabled", "clientAuthentication": "None"}},
+    {"tls": {"allowedPeers": {"server": [], "storage": [], "admin": []}}},
+    *({"servers": {"externalListener": {"domain": domain}}} for domain in ("w", "w.example.com", "xn--a--b.example", f"{'x' * 63}.7")),
     {"tls": {"clientAuthentication": "None", "allowedPeers": {"storage": ["a b"]}}},
     pods({"volumes": [{"name": "mine", "emptyDir": {}}], "containers": [{"name": "aside", "image": "i"}]}),
     pods({"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": False}),
