@@ -41,6 +41,8 @@ MAX_PORT = 65535
 STAYS_EXTERNAL = "a node cannot become external, nor cease to be"
 _HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:.]{1,63}(\.[^,/\s:.]{1,63})*\.?)"
 
+_OPEN = "has({0}.auth.acl) && {0}.auth.acl == 'open'"
+
 
 def _kept(field: str, what: str) -> dict[str, str]:
     """A rule: an optional field is set once or never."""
@@ -213,6 +215,18 @@ class ZooKeeper(Model):
             ),
             _kept("root", "the root in ZooKeeper"),
             ONE_AUTHENTICATION,
+            rule(
+                f"has(oldSelf.auth) || !has(self.auth) || {_OPEN.format('self')}",
+                "credentials are added in two steps, as pods without them are refused by the znodes that those with "
+                "them create: first auth with acl: open, and when every pod has restarted the acl",
+                "auth",
+            ),
+            rule(
+                f"has(self.auth) || !has(oldSelf.auth) || {_OPEN.format('oldSelf')}",
+                "credentials are taken away in two steps, as pods without them are refused by the znodes that those "
+                "with them create: first acl: open, and when every pod has restarted and no znode is closed the rest",
+                "auth",
+            ),
             rule(
                 "!has(oldSelf.adoptKey) || (has(self.adoptKey) && self.adoptKey == oldSelf.adoptKey)",
                 "the key of an adopted cluster is fixed when it is first set",

@@ -151,6 +151,12 @@ def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
             assert found is not None
             body = {**found, "spec": merged(PLAIN, {"tls": tls})}
             assert await refusal(kube, body, changed=True) == "", tls
+        for acl in ("open", "creator", "open", None):  # credentials, in steps
+            found = await kube.get(WALTZ_CLUSTER, "fixed", "said")
+            assert found is not None
+            auth = None if acl is None else {"secretName": "zk", "acl": acl}
+            body = {**found, "spec": merged(PLAIN, {"zookeeper": {"auth": auth}})}
+            assert await refusal(kube, body, changed=True) == "", acl
         body = {
             "apiVersion": API_VERSION,
             "kind": "WaltzMigration",

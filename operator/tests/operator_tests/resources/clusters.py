@@ -161,6 +161,9 @@ def _group(**changes: Any) -> Spec:
 
 
 CHANGES_REFUSED: list[tuple[Spec, Spec, str]] = [
+    ({}, {"zookeeper": {"auth": {"secretName": "zk"}}}, "credentials are added in two steps"),
+    ({}, {"zookeeper": {"auth": {"secretName": "zk", "acl": "creator"}}}, "credentials are added in two steps"),
+    ({"zookeeper": {"auth": {"secretName": "zk"}}}, {"zookeeper": {"auth": None}}, "credentials are taken away in two"),
     ({}, {"partitions": 9}, "the number of partitions is fixed"),
     ({}, {"zookeeper": {"root": "/other"}}, "the root in ZooKeeper is fixed"),
     ({"zookeeper": {"root": "/one"}}, {"zookeeper": {"root": None}}, "the root in ZooKeeper is fixed"),
