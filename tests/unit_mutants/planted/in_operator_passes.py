@@ -256,14 +256,6 @@ OPERATOR_PASS_BUGS = (
         "not kube.deployment.calm",
         "A server that a quota refuses waits for room that the restart of ZooKeeper would make, and it for the server.",
     ),
-    _model(
-        "evicted_server_counts_as_one_that_cannot_start",
-        "operator",
-        "snapshot.py",
-        'pod.component == "server" and not pod.over]',
-        'pod.component == "server"]',
-        "Beside a pod that waits to be collected, ZooKeeper is restarted in the middle of a roll.",
-    ),
     _resources(
         "servers_of_a_roll_may_share_a_machine",
         "operator",

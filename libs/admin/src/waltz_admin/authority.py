@@ -23,8 +23,8 @@ _NAME_DIGITS = 8
 _NOT_PEM = "no certificate in PEM form"
 _NO_CERTIFICATE = (ValueError, x509.InvalidVersion)
 _NOT_SUPPORTED = (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.DuplicateExtension)
-"""What `cryptography` raises, later than when it reads a certificate, for one that OpenSSL and so our processes
-may take."""
+"""What `cryptography` raises, later than when it reads a certificate, for one that OpenSSL and so our
+processes may take."""
 BACKDATE_SECONDS = 300
 """Certificates begin this much earlier: clocks of machines differ."""
 
@@ -180,8 +180,8 @@ def describe(certificate: bytes, what: str) -> CertificateInfo:
 
 
 def key_id(certificate: bytes) -> bytes:
-    """The id of the key of a certificate in PEM form. Of one that cannot be read the digest of its bytes, which
-    distinguishes it from all others as well."""
+    """The id of the key of a certificate in PEM form. Of one that cannot be read the digest of its bytes,
+    which distinguishes it from all others as well."""
     try:
         return describe(certificate, "a certificate").key_id
     except TlsMaterialError:

@@ -1,5 +1,5 @@
-"""Certificates that OpenSSL reads and `cryptography` does not support, made of others by changing a few bytes.
-Their signatures are wrong."""
+"""Certificates that OpenSSL reads and `cryptography` does not support, made of others by changing a few
+bytes. Their signatures are wrong."""
 
 import base64
 

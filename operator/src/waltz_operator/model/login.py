@@ -28,8 +28,8 @@ ROLES = ("server", "storage")
 @dataclass(frozen=True, slots=True)
 class LoginState:
     """What the decisions are made from. `credentials`: digest of those in the Secret, empty without one.
-    `closure`: the mark, None when it could not be read, or was not asked for. `external`: whether a storage node
-    is not the operator's own, one too that is about to leave."""
+    `closure`: the mark, None when it could not be read, or was not asked for. `external`: whether a storage
+    node is not the operator's own, one too that is about to leave."""
 
     desired: Desired
     memory: Memory

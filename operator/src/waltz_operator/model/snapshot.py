@@ -224,7 +224,8 @@ class PodView:
 
 
 ONLINE_GROWTH_SECONDS = 300.0
-"""How long the file system of a volume has to grow under the pod that uses it, before the pod is restarted."""
+"""How long the file system of a volume has to grow under the pod that uses it, before the pod is
+restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +234,8 @@ class PVCView:
     (None: not bound).
 
     `storage_class`: None when it names none. `expandable`: what that class allows (None: it could not be
-    read). `resize_pending_since`: since when its file system is to grow (FileSystemResizePending), UNIX time; None when
-    it is not.
+    read). `resize_pending_since`: since when its file system is to grow (FileSystemResizePending), UNIX time;
+    None when it is not.
     `group`, `node` and `component`: its labels. `owners`: uids of what it goes with. `created`: UNIX time, 0
     when it is not known. `cluster`: uid of the WaltzCluster that made it or has taken it over, by its
     annotation; None without one.
@@ -314,8 +315,9 @@ class KubeView:
     `objects` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
     the other maps are the same objects, and those made by Kubernetes, read for what the planners decide on.
     By name. `pods`: without those of a Deployment that are over (evicted, or ended with their machine), whose
-    place others take. `missing`: pods that a StatefulSet wants and that are not there, and since when at least they
-    are not, seconds (UNIX time). `absent`: kinds of others (monitors, certificates) whose definition is not
+    place others take. `missing`: pods that a StatefulSet wants and that are not there, and since when at
+    least they are not, seconds (UNIX time). `absent`: kinds of others (monitors, certificates) whose
+    definition is not
     installed, or that the operator's role does not permit: none can be made.
     """
 

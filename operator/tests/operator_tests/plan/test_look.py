@@ -109,8 +109,8 @@ def test_a_lost_journal_is_known_by_what_the_process_ended_with() -> None:
 def test_the_record_of_a_pod_whose_place_another_takes_is_no_pod(
     component: str, counts: bool, phase: str
 ) -> None:
-    """It stays until somebody collects it: the next upgrade was refused for what it had run, and an authority was
-    not renewed for what it had trusted."""
+    """It stays until somebody collects it: the next upgrade was refused for what it had run, and an authority
+    was not renewed for what it had trusted."""
     labels = {"app.kubernetes.io/component": component}
     runs, over = (
         {"metadata": {"name": name, "uid": name, "labels": labels}, "status": {"phase": status}}
@@ -124,7 +124,8 @@ def test_the_record_of_a_pod_whose_place_another_takes_is_no_pod(
     ("age", "status", "restarts"), [(299, "True", 0), (300, "True", 1), (300, "False", 0)]
 )
 def test_a_volume_that_may_grow_under_its_pod_is_given_time_to(age: int, status: str, restarts: int) -> None:
-    """Kubernetes shows the condition of every volume that grows, until the kubelet has grown its file system."""
+    """Kubernetes shows the condition of every volume that grows, until the kubelet has grown its file
+    system."""
     condition = {
         "type": "FileSystemResizePending",
         "status": status,
