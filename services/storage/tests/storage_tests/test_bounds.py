@@ -122,6 +122,18 @@ async def test_metrics_are_put_into_words_once_for_all_who_ask_in_one_turn() -> 
     assert await desk.text() == "text 1"  # never one that was made before it was asked for
 
 
+async def test_metrics_that_cannot_be_put_into_words_leave_nobody_waiting() -> None:
+    class Failing(MetricsRegistry):
+        def to_admin_json(self) -> str:
+            raise MemoryError
+
+    desk = MetricsDesk(Failing())
+    async with asyncio.timeout(30):
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                await desk.text()
+
+
 async def test_administrators_answers_leave_the_loop_to_others(tmp_path: Path) -> None:
     """A hundred questions in one packet that need no disk: the loop has a turn between two answers."""
     turns = 0

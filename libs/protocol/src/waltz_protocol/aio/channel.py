@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from waltz_protocol.aio import closing
-from waltz_protocol.aio.incoming import Incoming
+from waltz_protocol.aio.incoming import Incoming, peer_address
 from waltz_protocol.aio.peer_watch import PeerWatch, is_tcp, set_options
 from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.turns import Turns
@@ -231,7 +231,11 @@ class Channel(Incoming):
         self._parts = rest
         self._queued_bytes = sum(map(len, rest)) if rest else 0
         self._last_write = self._loop.time()
-        transport.write(b"".join(parts))
+        try:
+            transport.write(b"".join(parts))
+        except Exception as error:  # frames are lost: nothing may follow them
+            self.abort(f"internal error: {type(error).__name__}: {error}")
+            return
         if rest and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -280,7 +284,7 @@ class Channel(Incoming):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket's options, send our Hello, start the clock for the peer's."""
         self._transport = transport  # type: ignore[assignment]
-        self.peer = _address(transport.get_extra_info("peername"))
+        self.peer = peer_address(transport.get_extra_info("peername"))
         now = self._loop.time()
         self._watch_peer(transport.get_extra_info("socket"), now)
         self._last_read = self._last_write = self._opened_at = now
@@ -492,9 +496,3 @@ def _cut(parts: list[Part], size: int) -> tuple[list[Part], list[Part]]:
             return [*parts[:number], view[:size]], [view[size:], *parts[number + 1 :]]
         size -= len(part)
     return parts, []
-
-
-def _address(peername: Any) -> str:
-    if isinstance(peername, tuple) and len(peername) >= 2:
-        return f"{peername[0]}:{peername[1]}"
-    return str(peername) if peername else "?"

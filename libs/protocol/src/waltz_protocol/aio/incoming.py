@@ -283,3 +283,10 @@ class Incoming(asyncio.BufferedProtocol):
         read."""
         if self._not_reading & _IN_LINE and not self.closed and not self._halted:
             self._deliver(None)
+
+
+def peer_address(peername: Any) -> str:
+    """For people."""
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername or "?")

@@ -54,14 +54,19 @@ class MetricsDesk:
         """As it is now: it is made after the call."""
         if self._wanted is None:
             loop = asyncio.get_running_loop()
-            self._wanted = loop.create_future()
+            wanted: asyncio.Future[str] = loop.create_future()
             loop.call_soon(self._make)
+            self._wanted = wanted
         return await asyncio.shield(self._wanted)
 
     def _make(self) -> None:
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
-            wanted.set_result(self._registry.to_admin_json())
+            try:
+                wanted.set_result(self._registry.to_admin_json())
+            except Exception as error:
+                wanted.set_exception(error)
+                wanted.exception()  # who asked may be gone
 
 
 class AdminHandler:
@@ -128,6 +133,8 @@ class AdminHandler:
                     await self._may_send.wait()
                 if not self._waiting and channel.writable:
                     channel.resume_reading()
+        except Exception as error:  # an answer was not sent, and the client waits for it
+            channel.failed(error)
         finally:
             self._worker = None
 
