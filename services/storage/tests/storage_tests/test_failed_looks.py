@@ -11,10 +11,23 @@ import pytest
 
 from waltz_storage.engine.errors import StorageError, StorageStartError
 from waltz_storage.engine.files import OsFileSystem
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, WITNESS_NAME
+from waltz_storage.engine.journal.log import JournalSettings
+from waltz_storage.engine.layout import WITNESS_NAME
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
-from .support import ROOT, append, assert_holds, empty_disk, open_manager, path, refusal, segment_path
+from .support import (
+    JOURNAL,
+    ROOT,
+    append,
+    assert_holds,
+    empty_disk,
+    open_manager,
+    path,
+    payload,
+    refusal,
+    segment_path,
+    wire_record,
+)
 from .test_journaled_directory import opened
 
 
@@ -91,18 +104,88 @@ def test_safety_c6_a_partition_that_cannot_be_looked_at_is_not_called_lost(what:
     manager.close()
 
 
-@pytest.mark.parametrize("name", [ROOT, CONTROL_FILE_NAME, WITNESS_NAME])
+@pytest.mark.parametrize("name", [ROOT, WITNESS_NAME])
 def test_a_directory_that_cannot_be_looked_at_is_refused_in_one_line(name: str) -> None:
     disk = empty_disk()
     filled(disk)
     disk.fail_look = name
-    error = refusal(lambda: open_manager(disk).close()) if name != CONTROL_FILE_NAME else None
-    assert error is None or isinstance(error, StorageStartError)
-    assert error is None or os.strerror(errno.EIO) in str(error)
+    error = refusal(lambda: open_manager(disk))
+    assert isinstance(error, StorageStartError)
+    assert os.strerror(errno.EIO) in str(error)
     disk.fail_look = None
     manager = open_manager(disk)
     assert_holds(manager.get(0), 12)
     manager.close()
+
+
+class OneFailingLook(FaultyDisk):
+    """The look with the number `failing`, from 0, fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks, self.failing = 0, -1
+        self.add_dir(ROOT)
+
+    def _look(self, path: str) -> None:
+        super()._look(path)
+        self.looks += 1
+        if self.looks == self.failing + 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+
+def life(disk: FaultyDisk, journal: JournalSettings | None) -> tuple[int, bool]:
+    """Twelve transactions, all from 6 on cut, two others in their place. Returns how many of them were
+    acknowledged and whether the cut was."""
+    acknowledged, cut = 0, False
+    with contextlib.suppress(StorageError):
+        manager = open_manager(disk, threshold=300, journal=journal)
+        partition = manager.assign(0)
+        partition.raise_fence(1)
+        partition.set_low_water_mark(1, -1)
+        for number in range(12):
+            append(partition, number)
+            manager.commit()
+            acknowledged = number + 1
+        partition.truncate(5)
+        manager.commit()
+        acknowledged, cut = 6, True
+        for number in (6, 7):
+            append(partition, number, 1, 60)
+            manager.commit()
+            acknowledged = number + 1
+        manager.settle()
+    return acknowledged, cut
+
+
+@pytest.mark.parametrize("mode", [CrashMode.KEEP, CrashMode.LOSE])
+@pytest.mark.parametrize("journal", [None, JOURNAL])
+def test_safety_c4_whichever_look_fails_nothing_is_lost_and_nothing_returns(
+    journal: JournalSettings | None, mode: CrashMode
+) -> None:
+    """In a life, then in the start after a crash, which may be refused and is repeated."""
+    whole = OneFailingLook()
+    assert life(whole, journal) == (8, True)
+    in_life = whole.looks
+    assert in_life
+    for failing in range(in_life + 20):
+        disk = OneFailingLook()
+        disk.failing = failing
+        acknowledged, cut = life(disk, journal)
+        disk.restart(mode)
+        with contextlib.suppress(StorageStartError):
+            open_manager(disk, threshold=300)
+            disk.restart(mode)
+        disk.failing = -1
+        manager = open_manager(disk, threshold=300)
+        if not acknowledged and 0 not in manager.partitions:
+            continue
+        partition = manager.get(0)
+        assert partition.max_txid + 1 >= (acknowledged if cut else min(acknowledged, 6)), failing
+        first = partition.read(0, 100, 1 << 20)
+        for number, record in enumerate(first):
+            new = number > 5 and cut
+            assert record == wire_record(number, payload(number, 60 if new else 40)), failing
+        manager.close()
 
 
 def test_safety_c7_a_directory_that_cannot_be_looked_at_is_not_settled() -> None:
