@@ -18,6 +18,7 @@ from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_lost_files import LOST_FILES_BUGS
 from tests.unit_mutants.planted.in_nodes import NODE_BUGS
 from tests.unit_mutants.planted.in_operator import OPERATOR_BUGS
 from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
@@ -41,6 +42,7 @@ from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
+    *LOST_FILES_BUGS,
     *TAKE_OVER_BUGS,
     *STORAGE_BUGS,
     *STORED_RECORD_BUGS,
