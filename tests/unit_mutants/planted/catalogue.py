@@ -37,12 +37,14 @@ from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_trees import TREE_BUGS
+from tests.unit_mutants.planted.in_unforeseen_errors import UNFORESEEN_ERROR_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
 
 ALL_BUGS = (
     *SHARED_SYNC_BUGS,
     *LOST_FILES_BUGS,
+    *UNFORESEEN_ERROR_BUGS,
     *TAKE_OVER_BUGS,
     *STORAGE_BUGS,
     *STORED_RECORD_BUGS,

@@ -13,8 +13,10 @@ import gc
 import os
 import resource
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
+from typing import NoReturn
 
 import structlog
 
@@ -140,6 +142,17 @@ def _report(failure: BaseException) -> int:
         raise failure
     log.error("unexpected failure", exc_info=failure)
     return ExitCode.INTERNAL
+
+
+def end_at_once(error: BaseException) -> NoReturn:
+    """End the process as a kill does, with 70, for an error after which nobody knows what has been done: what
+    it holds in memory must reach neither a peer nor the disk. From any thread."""
+    try:
+        log.critical("the process ends at once, for an error that nobody foresaw", exc_info=error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(ExitCode.INTERNAL)
 
 
 def find_user_error(failure: BaseException) -> BaseException | None:

@@ -149,6 +149,19 @@ def test_unexpected_error_has_a_stack_trace_and_exit_code_70() -> None:
     assert "KeyError" in err
 
 
+def test_a_process_ends_at_once_from_any_thread() -> None:
+    code = PROLOGUE + (
+        "import threading\nfrom waltz_runtime.process import end_at_once\n"
+        "async def main(stop):\n    try:\n"
+        "        threading.Thread(target=end_at_once, args=[MemoryError('no room')]).start()\n"
+        "        await stop.wait()\n    finally:\n        print('an orderly end')\n"
+    )
+    exit_code, out, err = finish(start(code + RUN))
+    assert exit_code == 70
+    assert "MemoryError: no room" in err
+    assert "an orderly end" not in out
+
+
 def test_json_logs_are_one_object_per_line() -> None:
     code = PROLOGUE + (
         "import logging, structlog\n"

@@ -25,7 +25,7 @@ from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.command import run_role
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.process import CutShortBy
+from waltz_runtime.process import CutShortBy, end_at_once
 from waltz_storage.engine.files import close_to_others, disk_usage
 from waltz_storage.engine.free_space import FreeSpace, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
@@ -118,6 +118,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             admin_limits=admin_limits,
             receive_bytes=settings.receive_bytes,
             newest_version=settings.max_protocol_version,
+            on_defect=end_at_once,
             process_id=uuid4(),
         )
         node = StorageNode(manager, options, executor, registry)

@@ -23,6 +23,7 @@ from waltz_protocol.aio.storage_connection import StorageAdminConnection, Storag
 from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_protocol.types import Endpoint
 from waltz_runtime.process import find_user_error
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.settings import StorageSettings
 from waltz_testkit.ports import free_ports
 
@@ -116,8 +117,6 @@ async def test_bad_input_root_missing(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_bad_input_wrong_key_or_partition_count(
     params: StoreParams, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from waltz_storage.engine.storage_manager import StorageManager
-
     directory = data_directory(tmp_path)
     StorageManager.open(str(directory), cluster_key=KEY, num_partitions=4, now_ms=lambda: 0).close()
     before = (directory / "waltz-storage.ctl").read_bytes()
@@ -180,8 +179,6 @@ async def test_bad_input_port_in_use(which: str, tmp_path: Path) -> None:
     assert str(port) in line
     assert "in use" in line
     # The directory is free again.
-    from waltz_storage.engine.storage_manager import StorageManager
-
     StorageManager.open(str(tmp_path / "data"), cluster_key=KEY, num_partitions=4, now_ms=lambda: 0).close()
 
 
@@ -301,3 +298,16 @@ async def test_safety_f2_node_with_default_tls_serves_and_stops_in_order(tmp_pat
         assert (await server.last_session_info(3, 1)).session_id == 3
         assert server.process_id not in {None, process_id}, "each start is a process of its own"
         server.close()
+
+
+@pytest.mark.usefixtures("in_memory_zookeeper")
+async def test_an_error_that_nobody_foresaw_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Exception] = []
+    monkeypatch.setattr(program, "end_at_once", ended.append)
+    monkeypatch.setattr(StorageManager, "unmade", property(lambda _manager: 1 // 0))
+    values = configuration(data_directory(tmp_path))
+    with pytest.raises(ExceptionGroup):
+        await program.serve(StorageSettings.from_mapping(values), asyncio.Event())
+    assert list(map(type, ended)) == [ZeroDivisionError]

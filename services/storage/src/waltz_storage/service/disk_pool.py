@@ -13,6 +13,7 @@ Invariants:
   one of them fills. A request that finds no room is answered with Failure at once and holds up nobody; one
   that has raised the fence is always queued (without its records), because its reply has to wait until the
   fence is durable.
+* A step between a request and its reply is taken whole, or the node ends (`vital`).
 * The executor is injected: one that runs inline makes the whole node deterministic.
 
 With a journal (`engine.journal`) the jobs of all partitions that have something to do run one after the other
@@ -36,11 +37,12 @@ from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
-from waltz_storage.service.inline import InlineGate, InlineLimits
+from waltz_storage.service.inline import InlineGate, InlineLimits, is_lone
 from waltz_storage.service.job_order import JobLine, needs_no_disk, opens_session
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
 from waltz_storage.service.requests import APPENDS, COUNTERS, READ_KINDS, Call, ReplyChannel, Request
+from waltz_storage.service.vital import leave_to_the_loop, vital
 
 T = TypeVar("T")
 STALL_SECONDS = 1.0
@@ -64,6 +66,7 @@ class PartitionQueue:
     def __init__(self, partition_id: int, pool: DiskPool) -> None:
         self.partition_id = partition_id
         self.fence = Fence()
+        self.on_defect = pool.on_defect
         self._pool = pool
         self._items: deque[Request | Call] = deque()
         self._bytes = 0
@@ -110,12 +113,13 @@ class PartitionQueue:
         self.kick()
 
     def _take(self, item: Request | Call) -> None:
-        if self._running is None and not self._items:
-            self._pool.became_busy(self)
         self._items.append(item)
         self._bytes += item.size_bytes
         self._pool.queued_bytes += item.size_bytes
+        if self._running is None and len(self._items) == 1:
+            self._pool.became_busy(self)
 
+    @vital
     def kick(self, *, alone: bool = False) -> None:
         """Start a job unless one is running. `alone`: nothing else arrived, so it may run on the loop (see
         `inline`)."""
@@ -176,9 +180,12 @@ class DiskPool:
         queue_limits: QueueLimits = QueueLimits(),  # noqa: B008 - immutable
         read_limits: ReadLimits = ReadLimits(),  # noqa: B008 - immutable
         inline_limits: InlineLimits | None = None,
+        on_defect: Callable[[Exception], None] = leave_to_the_loop,
     ) -> None:
-        """Without `inline_limits` every job goes to the executor."""
+        """Without `inline_limits` every job goes to the executor. `on_defect` is called on the loop or on a
+        disk thread."""
         self.manager = manager
+        self.on_defect = on_defect
         self.queue_limits = queue_limits
         self.queued_bytes = 0  # of all queues, waiting and running; they count it
         self.read_limits = read_limits
@@ -247,7 +254,7 @@ class DiskPool:
             return
         gate, journaling = self._gate, self.manager.journaling
         # With a journal what shares a batch with others is not measured.
-        lone = gate is not None and (alone or not journaling) and _is_lone(items, gate.limits)
+        lone = gate is not None and (alone or not journaling) and is_lone(items, gate.limits)
         free = not self._on_threads and not self._next_batch
         if gate is not None and alone and lone and free and gate.open:
             started = perf_counter()
@@ -286,6 +293,7 @@ class DiskPool:
             self._batch_due = True
             self._loop.call_soon(self._begin_batch)
 
+    @vital
     def _begin_batch(self) -> None:
         self._batch_due = False
         batch, self._next_batch = self._next_batch, []
@@ -294,13 +302,15 @@ class DiskPool:
             return
         self._to_thread(self._run_batch_on_thread, batch)
 
+    @vital
     def _run_batch_on_thread(self, batch: list[QueuedJob]) -> None:
         started = perf_counter()
         results = self._run_batch(batch)
-        lone = self._gate is not None and len(batch) == 1 and _is_lone(batch[0][1].items, self._gate.limits)
+        lone = self._gate is not None and len(batch) == 1 and is_lone(batch[0][1].items, self._gate.limits)
         seconds = perf_counter() - started if lone else -1.0
         self._loop.call_soon_threadsafe(self._batch_done, results, seconds)
 
+    @vital
     def _batch_done(self, results: list[tuple[PartitionQueue, JobResult]], seconds: float) -> None:
         self._back_from_thread()
         if self._gate is not None and seconds >= 0:
@@ -309,6 +319,7 @@ class DiskPool:
         self._schedule_batch()
         self._settle_when_due()
 
+    @vital
     def _finished(self, results: Sequence[tuple[PartitionQueue, JobResult]]) -> None:
         """Send the replies of jobs, all of a connection at once, before a queue starts its next job."""
         replies: dict[ReplyChannel, list[bytes]] = {}
@@ -350,6 +361,7 @@ class DiskPool:
             if partition is not None:
                 partition.failed = partition.failed or text
 
+    @vital
     def flush(self) -> None:
         """With a journal: write into the files what is in the journal only. Not while a batch runs."""
         if self.manager.unmade and not self._on_threads:
@@ -357,6 +369,7 @@ class DiskPool:
             self._idle.clear()
             self._to_thread(self._make_on_thread)
 
+    @vital
     def _make_on_thread(self) -> None:
         try:
             self.manager.make()
@@ -365,6 +378,7 @@ class DiskPool:
         finally:
             self._loop.call_soon_threadsafe(self._made)
 
+    @vital
     def _made(self) -> None:
         self._making = False
         if not self._busy:
@@ -376,6 +390,7 @@ class DiskPool:
             self._settling = True
             self._executor.submit(self._settle)
 
+    @vital
     def _settle(self) -> None:
         settled = False
         try:
@@ -383,11 +398,13 @@ class DiskPool:
         finally:
             self._loop.call_soon_threadsafe(self._settled, settled)
 
+    @vital
     def _settled(self, settled: bool) -> None:
         self._settling = False
         if settled:  # else after the next batch
             self._settle_when_due()
 
+    @vital
     def _run_next_on_thread(self) -> None:
         (queue, job), lone = self._line.take()
         started = perf_counter()
@@ -395,6 +412,7 @@ class DiskPool:
         seconds = perf_counter() - started if lone else -1.0
         self._loop.call_soon_threadsafe(self._thread_done, queue, result, seconds)
 
+    @vital
     def _thread_done(self, queue: PartitionQueue, result: JobResult, seconds: float) -> None:
         self._back_from_thread()
         if self._gate is not None and seconds >= 0:
@@ -472,13 +490,3 @@ def _failed(items: list[Request | Call], error: StorageError) -> JobResult:
     replies = [(item.channel, (item.failure(text),)) for item in items if isinstance(item, Request)]
     calls = [(item, None, error) for item in items if isinstance(item, Call)]
     return JobResult(list(replies), list(calls), [])
-
-
-def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
-    """A single append of a single record. Reads may meet a cold page, calls of the admin port anything."""
-    if len(items) != 1:
-        return False
-    item = items[0]
-    if isinstance(item, Call) or item.kind not in APPENDS or item.batch is None:
-        return False
-    return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from waltz_storage.service.requests import APPENDS, Call, Request
+
 
 class InlineLimits(NamedTuple):
     """Bounds of what may run on the loop: one append of one record."""
@@ -75,3 +77,13 @@ class InlineGate:
             if self._calm >= limits.calm_jobs:
                 self._calm = 0
                 self._trial = limits.trial_jobs
+
+
+def is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
+    """A single append of a single record. Reads may meet a cold page, calls of the admin port anything."""
+    if len(items) != 1:
+        return False
+    item = items[0]
+    if isinstance(item, Call) or item.kind not in APPENDS or item.batch is None:
+        return False
+    return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes

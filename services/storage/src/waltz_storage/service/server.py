@@ -32,6 +32,7 @@ from waltz_storage.service.disk_watch import DiskWatch
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
+from waltz_storage.service.vital import leave_to_the_loop
 
 
 class NodeOptions(NamedTuple):
@@ -51,6 +52,7 @@ class NodeOptions(NamedTuple):
     admin_limits: Limits = Limits()
     receive_bytes: int = DEFAULT_RECEIVE_BYTES  # both ports together
     newest_version: int = NEWEST_STORAGE_VERSION  # of the protocol with servers
+    on_defect: Callable[[Exception], None] = leave_to_the_loop  # of the queues: see `DiskPool`
     process_id: UUID | None = None  # a new one for each start, stated in the Hello of both ports
 
 
@@ -87,6 +89,7 @@ class StorageNode:
             options.queue_limits,
             options.read_limits,
             options.inline_limits,
+            options.on_defect,
         )
         self.disk = DiskWatch(manager, self.pool, executor)
         """Its figures are in the metrics; whoever runs the node runs `disk.run()` beside it."""
