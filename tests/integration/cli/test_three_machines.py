@@ -8,6 +8,7 @@ the services, is whoever runs the test. Everything else is run by a shell as it 
 """
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,6 +225,19 @@ def test_the_cluster_starts_and_takes_the_first_client(machines: Machines) -> No
     assert first == "transaction 0\n"
     assert "hello" in tail
     assert "h2" in status or MACHINES["m2"] in status
+
+
+def test_the_servers_watch_each_other(machines: Machines) -> None:
+    """They have to be among the names that their own port admits."""
+    until = time.monotonic() + 30.0
+    for machine in ("m1", "m2"):
+        page = f"http://{MACHINES[machine]}:{machines.ports['8001']}/metrics"
+        watched = -1
+        while watched != 1:
+            assert time.monotonic() < until, watched
+            with urllib.request.urlopen(page, timeout=10) as answer:
+                watched = json.load(answer)["gauges"]["waltz-server.peers-watched"]["value"]
+            time.sleep(0.2)
 
 
 def test_a_machine_is_away(machines: Machines) -> None:

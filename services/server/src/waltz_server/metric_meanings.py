@@ -31,7 +31,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "storage-tls-certificate-expiry-timestamp-seconds": Meaning(
         "When the certificate shown to storage nodes expires, Unix time."
     ),
-    "peers-watched": Meaning("Other servers that this one watches."),
+    "peers-watched": Meaning("Other servers that answer this one, which watches them."),
     "peers-suspected": Meaning("Other servers that this one watches and does not hear from."),
     "peers-evicted": Meaning(
         "Servers that this one has evicted since it started.", "waltz_server_peer_evictions", counts=True

@@ -106,7 +106,7 @@ def connect_problem(e: Exception, timeout_seconds: float) -> str:
         what = "the peer does not speak TLS at this port: " if e.reason == "WRONG_VERSION_NUMBER" else ""
         return f"TLS failed: {what}{e.reason or e}"
     if isinstance(e, ChannelClosedError):  # as a port with TLS does to who speaks none
-        return f"{e}: is TLS on at both ends?"
+        return f"{e}: is TLS on at both ends, and is our certificate in the peer's allowedPeers?"
     if isinstance(e, TimeoutError) and not e.errno:
         return f"no answer within {timeout_seconds:g} s"
     if isinstance(e, socket.gaierror):

@@ -102,6 +102,7 @@ class PeerDetector:
         self._suspects: dict[str, bool] = {}
         self._links: dict[str, asyncio.Task[None]] = {}
         self._open: dict[str, WatchingConnection] = {}
+        self._unreached: set[str] = set()  # of those: named in the log
         self._answering: tuple[str, asyncio.Task[None]] | None = None
         self._acting: asyncio.Task[None] | None = None
         self.old_owners = OldOwners(link_settings(hello_text, HAND_OVER_SECONDS), tls, cluster)
@@ -140,8 +141,8 @@ class PeerDetector:
 
     @property
     def watched(self) -> int:
-        """Peers that a connection is kept to, or tried."""
-        return len(self._links)
+        """Peers that answer on a connection now."""
+        return len(self._open)
 
     @property
     def suspected(self) -> int:
@@ -178,6 +179,7 @@ class PeerDetector:
         wanted = {peer.name: peer for peer in self._judgement.watched()}
         for name in [name for name in self._links if name not in wanted]:
             self._links.pop(name).cancel()
+            self._unreached.discard(name)
         for name, peer in wanted.items():
             if name not in self._links:
                 self._links[name] = tasks.create_task(self._follow(peer), name=f"peer-{name}")
@@ -216,7 +218,9 @@ class PeerDetector:
         try:
             channel = await connect(peer.endpoint, self._settings, connection, self._tls, self._timeout)
         except ConnectError as error:
-            log.debug("no connection to a peer", peer=peer.name, reason=str(error))
+            if peer.name not in self._unreached:
+                self._unreached.add(peer.name)
+                log.warning("a peer cannot be watched", peer=peer.name, reason=str(error))
             if error.refused:
                 self._refused(peer)
             return
@@ -227,6 +231,7 @@ class PeerDetector:
                 self._changed.notify()
                 return
             self._open[peer.name] = connection
+            self._unreached.discard(peer.name)
             while not connection.closed:
                 connection.wake.clear()
                 connection.ping(channel, self.own_name, self._suspects)

@@ -7,13 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
 
 import pytest
+import structlog
 
 from waltz_admin import seeding
 from waltz_cluster.eviction import Challenges
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_protocol.aio.channel import ChannelHandler, ChannelSettings
-from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.codec import CLIENT, PEER
 from waltz_protocol.errors import ProtocolError
@@ -70,12 +71,12 @@ class Node:
     def _peer(self) -> ChannelHandler:
         return Silent() if self.frozen else self.detector.accepted()
 
-    async def start(self, *, watches: bool = True) -> "Node":
+    async def start(self, *, watches: bool = True, admits: Limits = Limits()) -> "Node":  # noqa: B008
         settings = ChannelSettings(
             CLIENT.magic, VERSIONS if watches else CLIENT.versions, "test", close_timeout_seconds=0.1
         )
         await self._listener.start(
-            "127.0.0.1", self.port, settings, lambda: AcceptedConnection(Quiet, self._peer), None
+            "127.0.0.1", self.port, settings, lambda: AcceptedConnection(Quiet, self._peer), None, admits
         )
         await self.manager.__aenter__()
         registration = await self.manager.register_server(
@@ -237,6 +238,23 @@ async def test_safety_g1_a_server_that_does_not_watch_is_left_alone() -> None:
         await asyncio.sleep(2 * TIMEOUT)
         assert nodes[0].detector.suspected == 0
         assert registered(zookeeper) == 2
+
+
+async def test_a_peer_that_refuses_the_connection_is_not_counted_and_is_named() -> None:
+    """As one whose `server.ssl.allowedPeers` lacks the name of the servers."""
+    zookeeper = MemoryZooKeeper()
+    store = zookeeper.session()
+    await seeding.create(store, ROOT, "test", 6)
+    refuses, watches = Node(zookeeper), Node(zookeeper)
+    with structlog.testing.capture_logs() as logs:
+        await refuses.start(admits=Limits(allowed_peers=("somebody",)))
+        await watches.start()
+        await until(lambda: refuses.detector.watched == 1)
+        await until(lambda: any(log["event"] == "a peer cannot be watched" for log in logs))
+        assert watches.detector.watched == 0
+        for node in (refuses, watches):
+            await node.close()
+    await store.close()
 
 
 async def test_what_a_server_that_does_not_watch_is_sent() -> None:
