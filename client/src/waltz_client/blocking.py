@@ -5,7 +5,8 @@ another one closes the client: then calls under way end with ClientClosedError. 
 `on_result` functions, header tests and transaction contexts run in the client's thread, must be short and
 must not call this facade (that would wait for itself); `decide` of `transact` runs in a thread of its own. An
 exit that one of them raises (`sys.exit`) is an error like any other: it would end the client's thread only.
-An interrupted call (KeyboardInterrupt) is cancelled in the loop.
+A call that a signal handler interrupts (KeyboardInterrupt, or any exception that it raises) is cancelled in
+the loop; a feed or range whose read was interrupted refuses to continue, as what it was to return is lost.
 
 A client belongs to the process that entered it. A fork copies it without its thread: there every call is
 refused, and `close` does nothing at all. Nothing of the copy may be closed or unregistered in the child,

@@ -23,7 +23,6 @@ from waltz_client import (
     RangeRead,
     Transacted,
     TransactionBuilder,
-    UsageError,
     WaltzClient,
     WaltzClientError,
     WindowFullError,
@@ -293,25 +292,6 @@ def test_closing_ends_the_calls_of_other_threads(settings: dict[str, object]) ->
         assert not thread.is_alive()
     assert [error for error in ended if not isinstance(error, (WaltzClientError, StopIteration))] == []
     assert len(ended) == len(calls)
-
-
-def test_an_interrupted_read_is_not_continued(
-    settings: dict[str, object], log: InProcessLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it was to return is lost; to continue would be a gap."""
-    log.partition(0).commit(b"x")
-    with BlockingWaltzClient.connect(settings) as client, client.feed(0) as feed:
-
-        def interrupted(coro: Any) -> None:
-            coro.close()
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(client._thread, "call", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                next(feed)
-        with pytest.raises(UsageError, match="reading was interrupted"):
-            next(feed)
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ B = TypeVar("B")
 class _Reader(Generic[B]):
     """What is read in batches. Any thread may take the next one; each batch goes to one of them.
 
-    Invariant: after an interrupted read nothing more is read, because what it was to return is lost.
+    Invariant: after an interrupted read nothing more is read, because what it was to return is lost. A signal
+    handler may raise anywhere, and any class: a read counts as interrupted until what it returns is kept.
     """
 
     def __init__(
@@ -42,20 +43,23 @@ class _Reader(Generic[B]):
         self._interrupted = False
 
     def _pull(self) -> B | None:
-        """The next batch, None at the end. Under the lock."""
+        """The next batch, None at the end. Under the lock; who calls it keeps the batch, and then clears
+        `_interrupted`."""
         if self._interrupted:
             raise UsageError(
                 "reading was interrupted: read again, after the last transaction that was returned"
             )
         if self._closed:
             return None
+        self._interrupted = True
         try:
-            return self._thread.call(self._next_batch())
-        except Exception:
+            read = self._thread.run(self._next_batch())
+        except (ClientClosedError, UsageError):  # of the thread
+            self._interrupted = False
             raise
-        except BaseException:
-            self._interrupted = True
-            raise
+        if read.exception() is not None:
+            self._interrupted = False
+        return read.result()
 
     def close(self) -> None:
         """Stop reading; what was not taken is dropped, and who waits for more gets the end. Idempotent."""
@@ -116,9 +120,10 @@ class BlockingFeed(_Reader[list[FeedTransaction]], Iterator[FeedTransaction]):
         with self._lock:
             if self._rest is empty:
                 batch = self._pull()
-                if batch is None:
-                    return False
-                self._rest = iter(batch)
+                if batch is not None:
+                    self._rest = iter(batch)
+                self._interrupted = False
+                return batch is not None
             return True
 
     def __next__(self) -> FeedTransaction:
@@ -130,7 +135,7 @@ class BlockingFeed(_Reader[list[FeedTransaction]], Iterator[FeedTransaction]):
         """The same transactions in non-empty lists."""
         while True:
             rest = self._rest
-            if batch := list(rest):
+            if batch := [*rest]:  # no call, after which a signal handler could raise and the batch be lost
                 yield batch
             if not self._refill(rest):
                 return
@@ -169,8 +174,15 @@ class BlockingRangeRead(_Reader[RangeBatch], Iterator[RangeBatch]):
         return self
 
     def __next__(self) -> RangeBatch:
-        with self._lock:
-            batch = self._pull()
+        batch = None
+        try:
+            with self._lock:
+                batch = self._pull()
+                self._interrupted = False
+        except BaseException:
+            if batch is not None:
+                self._interrupted = True
+            raise
         if batch is None:
             raise StopIteration
         return batch

@@ -7,12 +7,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import inspect
 import logging
 import os
+import queue
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from waltz_client._internal.raised import as_exception, keep_exits
 from waltz_client.errors import ClientClosedError, UsageError
@@ -56,6 +56,46 @@ async def _with_exits_kept(coro: Coroutine[Any, Any, T]) -> T:
         raise as_exception(error) from error
 
 
+class _Call(Generic[T]):
+    """A coroutine that the loop runs for a thread that waits for it. Owner: the loop.
+
+    Invariants: a signal handler may raise anywhere in the waiting thread, so it shares no lock with the loop
+    that is taken in Python code (one that is interrupted right after would keep it, and the loop would wait
+    for it): only a queue made in C. The coroutine is begun and closed on the loop's thread, or after its end.
+    """
+
+    def __init__(self, coro: Coroutine[Any, Any, T], calls: set[_Call[Any]]) -> None:
+        """It leaves `calls` when it has ended."""
+        self.ended: queue.SimpleQueue[asyncio.Task[T] | None] = queue.SimpleQueue()
+        """The task, done; None when the loop has ended before it."""
+        self._coro = coro
+        self._calls = calls
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        """On the loop."""
+        self._task = asyncio.get_running_loop().create_task(_with_exits_kept(self._coro))
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T] | None) -> None:
+        self._coro.close()  # a task that is cancelled at once does not begin it
+        self._calls.discard(self)
+        self.ended.put(task)
+
+    def cancel(self) -> None:
+        """On the loop. Nothing begins it afterwards: who posts this would have posted that before."""
+        if self._task is None:
+            self._end(None)
+        else:
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """After the end of the loop."""
+        if self._task is None:
+            self._end(None)
+        self.ended.put(None)
+
+
 class LoopThread:
     """Any thread may call any method. Owner of the thread: who started it, and ends it.
 
@@ -71,7 +111,7 @@ class LoopThread:
         self._process_id: int | None = None  # of the process that started it
         self._stop: Callable[[], object] = lambda: None
         self._lock = threading.Lock()  # no call is given to a loop that is about to end
-        self._calls: set[concurrent.futures.Future[Any]] = set()
+        self._calls: set[_Call[Any]] = set()
 
     @property
     def in_other_process(self) -> bool:
@@ -98,7 +138,7 @@ class LoopThread:
         self.refuse_other_process()
         if self._thread is not None:
             raise UsageError("a client is entered once; connect again for another one")
-        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()  # as in _Call
 
         def run() -> None:
             keep_exits()
@@ -110,16 +150,17 @@ class LoopThread:
                         self._fail(error)  # before the runner cancels the calls under way
             except BaseException as error:
                 self._fail(error)
-                if not started.done():
-                    started.set_exception(error)
+                started.put(error)
             self._end_calls()
 
         self._process_id = os.getpid()
         self._thread = threading.Thread(target=run, name="waltz-client", daemon=True)
         self._thread.start()
-        started.result()
+        error = started.get()
+        if error is not None:
+            raise error
 
-    async def _serve(self, started: concurrent.futures.Future[None]) -> None:
+    async def _serve(self, started: queue.SimpleQueue[BaseException | None]) -> None:
         loop = asyncio.get_running_loop()
         stop = loop.create_future()
 
@@ -129,7 +170,7 @@ class LoopThread:
 
         self._stop = lambda: loop.call_soon_threadsafe(end)
         self._loop = loop  # here, so that it is never set again after an end that nobody has asked for
-        started.set_result(None)
+        started.put(None)
         await stop
 
     def _fail(self, error: BaseException) -> None:
@@ -145,9 +186,8 @@ class LoopThread:
 
     def _end_calls(self) -> None:
         """Those that were given over too late to be worked off."""
-        for future in list(self._calls):
-            with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has ended
-                future.set_exception(self.closed_error())
+        for call in list(self._calls):
+            call.abandon()
 
     def closed_error(self) -> ClientClosedError:
         """Of a call that comes, or has no result, when the thread has ended."""
@@ -171,34 +211,37 @@ class LoopThread:
         self._end_calls()
 
     def call(self, coro: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine run on the loop. An interrupted call (KeyboardInterrupt) is cancelled
-        there."""
+        """The result of a coroutine run on the loop; errors as `run`."""
+        return self.run(coro).result()
+
+    def run(self, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine on the loop until it has returned or raised, which the task says. Whatever is
+        raised here is not of the coroutine: UsageError and ClientClosedError, when it was refused or the
+        thread ended first, or an interruption of the caller (KeyboardInterrupt, or what another signal
+        handler raises), and then the coroutine is cancelled."""
+        call = _Call(coro, self._calls)
         try:
             self.refuse_other_process()  # before the lock: a thread that the child does not have may hold it
             self.refuse_own_thread()
             with self._lock:
-                future = self._submit(coro)
-                self._calls.add(future)
+                loop = self._loop
+                if loop is None or loop.is_closed():
+                    raise self.closed_error()
+                self._calls.add(call)
+                loop.call_soon_threadsafe(call.begin)
+            task = call.ended.get()
         except BaseException:
-            coro.close()
-            raise
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            self.refuse_failed()
-            raise ClientClosedError("the client was closed") from None
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            self._calls.discard(future)
-            if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:  # it was cancelled before it began
+            if call in self._calls:
+                self.post(call.cancel)
+            else:  # it was not given to the loop, or has ended there
                 coro.close()
-
-    def _submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        if self._loop is None or self._loop.is_closed():
+            raise
+        if task is None:
             raise self.closed_error()
-        return asyncio.run_coroutine_threadsafe(_with_exits_kept(coro), self._loop)
+        if task.cancelled():
+            self.refuse_failed()
+            raise ClientClosedError("the client was closed")
+        return task
 
     def read(self, question: Callable[[], T]) -> T:
         """The answer of a function that reads what the loop's tasks change; on the loop's thread too."""
