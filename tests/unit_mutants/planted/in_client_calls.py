@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("client/src/waltz_client/_internal")
+_sql_bug = bugs_in("client/src/waltz_client/sql")
 
 CLIENT_CALL_BUGS = (
     _bug(
@@ -174,6 +175,14 @@ CLIENT_CALL_BUGS = (
         "[asyncio.Task[T] | None] = queue.SimpleQueue()\n",
         "[asyncio.Task[T] | None] = queue.Queue()\n",
         "One interrupted call of the blocking client ends its thread, and all calls of other threads.",
+    ),
+    _sql_bug(
+        "mark_moves_in_autocommit",
+        "E1",
+        "database.py",
+        "            _refuse_autocommit(connection, partition_id, expected + 1)\n",
+        "",
+        "The mark of a partition is committed without the effects, and its transactions are never applied.",
     ),
     _bug(
         "deadline_of_transact_is_of_the_wall_clock",

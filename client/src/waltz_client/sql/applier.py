@@ -77,12 +77,17 @@ class SqlApplier:
         past the others, and their payload is not read: `where=HeaderNamespace("ledger").owns`.
         `with_data=False` leaves payloads out. `batch_transactions`: how many `run` applies in one
         database transaction at most. `retry_seconds`: how long errors of the database are tried again, None
-        = forever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
+        = forever. `isolation_level` of the database transactions, None = the engine's; a connection in
+        autocommit is refused, as the mark would be committed before the effects. `threads`: how
         many partitions may use the database at the same time (an asynchronous engine needs no threads for
         it); the engine's pool should have as many connections.
         """
         if batch_transactions < 1 or threads < 1:
             raise UsageError("batch_transactions and threads are at least 1")
+        if isolation_level is not None and isolation_level.strip().upper() == "AUTOCOMMIT":
+            raise UsageError(
+                "isolation_level is AUTOCOMMIT, but the mark and the effects are committed together"
+            )
         if on_application_error not in ("stop", "dead-letter"):
             raise UsageError(f"on_application_error is 'stop' or 'dead-letter', not {on_application_error!r}")
         self.tables = SqlTables() if tables is None else tables

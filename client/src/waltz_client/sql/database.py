@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -35,6 +35,12 @@ SAVEPOINT = "waltz_apply"
 _ENDED = (
     "apply has swallowed an error of the database that ended the database transaction (let such errors out, or put the "
     "statement that may fail into a savepoint: with connection.begin_nested()), or it has run a statement that commits on its own"
+)
+
+
+_AUTOCOMMIT = (
+    "the database connection is in autocommit: the high-water mark would be committed before what belongs to it. Leave "
+    "autocommit out, of isolation_level in SqlApplier or create_engine and of the driver's connect arguments"
 )
 
 
@@ -112,8 +118,8 @@ class Database:
         A mark other than the last one's id means that nothing was applied, because the mark was not where it
         had to be; -1 also for a row that was missing, and is there now. Raises ApplyFailed (also for what
         only the commit finds, a deferred constraint say), an error of the database that may pass,
-        SqlTableMissingError or SqlApplyError (the mark is right and cannot be moved, or was committed without
-        this transaction's end).
+        SqlTableMissingError or SqlApplyError (the connection is in autocommit; the mark is right and cannot be
+        moved, or was committed without this transaction's end).
         """
         try:
             mark = self._apply_together(transactions)
@@ -132,6 +138,7 @@ class Database:
         expected = transactions[0].transaction_id - 1
         last = transactions[-1].transaction_id
         with _connect(self._apply_engine) as connection, connection.begin():
+            _refuse_autocommit(connection, partition_id, expected + 1)
             if not self._tables.advance_mark(connection, partition_id, expected, last):
                 return self._mark_elsewhere(connection, partition_id, expected)
             # Not begin_nested(): a Session that the application puts on the connection would behave
@@ -188,6 +195,7 @@ class Database:
         tables = self._tables
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         with _connect(self._apply_engine) as connection, connection.begin():
+            _refuse_autocommit(connection, partition_id, transaction_id)
             if tables.advance_mark(connection, partition_id, transaction_id - 1, transaction_id):
                 tables.keep_dead_letter(connection, transaction, error)
                 return transaction_id
@@ -209,6 +217,20 @@ def _connect(engine: sa.Engine) -> Iterator[sa.Connection]:
         if of_driver and not isinstance(error, sa.exc.SQLAlchemyError):
             raise sa.exc.OperationalError("(of the driver)", None, error) from error
         raise
+
+
+def _refuse_autocommit(connection: sa.Connection, partition_id: int, transaction_id: int) -> None:
+    """SqlApplyError where each statement commits on its own. Asks the driver, not the database. A driver of
+    SQLite in autocommit may have a transaction all the same: SQLAlchemy's recipe begins it in an event."""
+    pooled: Any = connection.connection
+    autocommit = (
+        getattr(pooled.dbapi_connection, "autocommit", None) is True
+    )  # not the method of some drivers
+    if not autocommit:
+        with contextlib.suppress(AttributeError, NotImplementedError):  # of 2.0.42 and older; of the dialect
+            autocommit = connection.dialect.detect_autocommit_setting(pooled.dbapi_connection)
+    if autocommit and getattr(pooled.driver_connection, "in_transaction", None) is not True:
+        raise SqlApplyError(partition_id, transaction_id, UsageError(_AUTOCOMMIT))
 
 
 def _refuse_awaitable(result: object) -> None:
