@@ -379,7 +379,8 @@ class BlockingWaltzClient:
     @property
     def servers(self) -> BlockingServerRequests:
         """See `WaltzClient.servers`."""
-        return BlockingServerRequests(self._thread, self._open_client.servers)
+        client = self._open_client
+        return BlockingServerRequests(self._thread, self._thread.read(lambda: client.servers))
 
     @overload
     def feed(

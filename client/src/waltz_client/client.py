@@ -2,9 +2,9 @@
 
 Two ways to use it. *Plain*: `await client.append(...)` and `async for transaction in client.feed(...)`.
 *Callbacks*: give callbacks that apply committed transactions to the application's state, and `submit`
-transaction contexts that build on it (docs/applications.md). One client object serves
-both and all partitions; it belongs to one event loop. `waltz_client.blocking` has the same for programs
-without one.
+transaction contexts that build on it (docs/applications.md). One client object serves both and all
+partitions; it belongs to the event loop that entered it (on another one: UsageError). `waltz_client.blocking`
+has the same for programs without one.
 """
 
 from __future__ import annotations
@@ -238,6 +238,8 @@ class WaltzClient:
         so does another close without a drain. In a callback, or in `decide`, it waits for itself.
         """
         drain_seconds = time_limit("drain_seconds", drain_seconds)
+        if self._core is not None:
+            self._core.life.check_loop()
         ended = self._closed = True
         try:
             if self._core is not None and not self._core.life.closed:
@@ -256,8 +258,13 @@ class WaltzClient:
     @property
     def _open(self) -> ClientCore:
         core = self._entered
-        if core.life.closed:
-            raise ClientClosedError("the client is closed")
+        core.life.check_open()
+        return core
+
+    @property
+    def _here(self) -> ClientCore:
+        core = self._open
+        core.life.check_loop()
         return core
 
     # -- facts -----------------------------------------------------------------------------------------------
@@ -301,13 +308,13 @@ class WaltzClient:
     @property
     def servers(self) -> ServerRequests:
         """Administrative requests to single servers."""
-        core = self._open
+        core = self._here
         return ServerRequests(core.partitions, core.rpc, core.client_id, self._settings.request_deadline_ms)
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
         """Id of the last committed transaction as its server says, -1 for an empty log.
         RequestDeadlineError."""
-        partitions = self._open.partitions
+        partitions = self._here.partitions
         partition = partitions.check(partition)
         return await partitions.server_high_water_mark(partition, deadline_seconds)
 
@@ -334,7 +341,7 @@ class WaltzClient:
     ) -> bytes | T:
         """The payload of one transaction. TransactionNotFoundError above the high-water mark,
         RequestDeadlineError, PayloadError when the serializer cannot read it."""
-        data = await self._open.partitions.get_data(partition, transaction_id, deadline_seconds)
+        data = await self._here.partitions.get_data(partition, transaction_id, deadline_seconds)
         return data if serializer is None else value_of(data, serializer, partition, transaction_id)
 
     async def last_sequence(self, partition: int, *, deadline_seconds: float | None = None) -> int:
@@ -345,7 +352,7 @@ class WaltzClient:
         which takes as long as the log has grown since. A lower number is not in the log if its append failed
         and was not repeated. RequestDeadlineError (with how far it got), UsageError without a name.
         """
-        core = self._open
+        core = self._here
         if core.producer is None:
             raise UsageError(
                 "only a named producer has sequence numbers: WaltzClient.connect(..., producer=name)"
@@ -433,7 +440,7 @@ class WaltzClient:
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
         beforehand."""
-        partitions = self._open.partitions
+        partitions = self._here.partitions
         partition = partitions.check(partition)
         if deadline_seconds is not None:
             deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
@@ -509,7 +516,7 @@ class WaltzClient:
         `with_data(header)` says whose payload is wanted.
         """
         wanted = False if headers_only else with_data
-        return open_feed(self._open, self._settings, partitions, after, wanted, where, until)
+        return open_feed(self._here, self._settings, partitions, after, wanted, where, until)
 
     @overload
     def read_range(
@@ -558,7 +565,7 @@ class WaltzClient:
         `timeout_seconds`: RequestDeadlineError, or TransactionNotFoundError when the log ends before
         `last`. ClientClosedError.
         """
-        core = self._open
+        core = self._here
         partition = core.partitions.check(partition)
         return RangeRead(
             core.partitions,
@@ -582,8 +589,8 @@ class WaltzClient:
 
         An error of the first attempt goes to `on_exception` and is raised here.
         """
-        core = self._open
-        _check_unnumbered(core)
+        core = self._here
+        core.check_unnumbered()
         with core.life.append_call():
             await core.submissions.submit(context)
 
@@ -621,16 +628,16 @@ class WaltzClient:
         as `append` and `submit`. Cancelling it begins no further attempt and leaves the outcome unknown.
         """
         seconds = call_deadline(deadline_seconds, self._settings.append_deadline_ms)
-        core = self._open
+        core = self._here
         partition = core.partitions.check(partition)
-        _check_unnumbered(core)
+        core.check_unnumbered()
         with core.life.append_call():
             return await core.submissions.transact(partition, decide, seconds)
 
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """Wait until every append sent so far has an outcome (retries that follow not included).
         RequestDeadlineError."""
-        partitions = self._open.partitions
+        partitions = self._here.partitions
         if deadline_seconds is not None:
             deadline_seconds = time_limit("deadline_seconds", deadline_seconds)
         try:
@@ -659,10 +666,3 @@ class WaltzClient:
     def endpoint_of(self, partition: int) -> Endpoint | None:
         """The server that owns a partition, as far as known."""
         return self._open.partitions.endpoints.get(partition)
-
-
-def _check_unnumbered(core: ClientCore) -> None:
-    if core.producer is not None:
-        raise UsageError(
-            "a named producer appends with sequence numbers: use append, or a client without a name here"
-        )

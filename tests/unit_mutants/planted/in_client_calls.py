@@ -185,6 +185,14 @@ CLIENT_CALL_BUGS = (
         "The mark of a partition is committed without the effects, and its transactions are never applied.",
     ),
     _bug(
+        "client_is_used_on_another_loop",
+        "E1",
+        "life.py",
+        "        self.check_loop()\n",
+        "",
+        "An append on a loop other than the client's waits forever, whatever its deadline.",
+    ),
+    _bug(
         "deadline_of_transact_is_of_the_wall_clock",
         "E1",
         "transact.py",

@@ -24,6 +24,7 @@ from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.links import StreamLinks
 from waltz_client.callbacks import WaltzClientCallbacks
+from waltz_client.errors import UsageError
 from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.settings import ClientSettings
 from waltz_protocol.backoff import Random
@@ -96,6 +97,13 @@ class ClientCore:
     def status(self) -> ClientStatus:
         """See `WaltzClient.status`."""
         return ClientStatus(self.partitions.status(), self.submissions.retrying, self.life.closing)
+
+    def check_unnumbered(self) -> None:
+        """UsageError for a named producer."""
+        if self.producer is not None:
+            raise UsageError(
+                "a named producer appends with sequence numbers: use append, or a client without a name here"
+            )
 
     def start(self) -> None:
         """Begin to follow discovery; with callbacks and auto-mount, take part in all partitions."""

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from waltz_client.errors import ClientClosedError
+from waltz_client.errors import ClientClosedError, UsageError
 from waltz_protocol.aio.tasks import spawn
 
 
@@ -21,6 +21,7 @@ class ClientLife:
         self.closed = False
         self.closing = False
         self.appends = 0
+        self._loop = asyncio.get_running_loop()
         self._name = f"waltz client {client_id}"
         self._ended = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
@@ -35,6 +36,7 @@ class ClientLife:
     def check_not_closing(self) -> None:
         """ClientClosedError from the moment a close begins, also while it lets others end."""
         self.check_open()
+        self.check_loop()
         if self.closing:
             raise ClientClosedError("the client is being closed: it takes no new appends and no partitions")
 
@@ -52,6 +54,13 @@ class ClientLife:
         """ClientClosedError after close."""
         if self.closed:
             raise ClientClosedError("the client is closed")
+
+    def check_loop(self) -> None:
+        """UsageError on another event loop, before close: nobody would wake who waits there. Without a loop
+        nothing waits."""
+        running = asyncio._get_running_loop()
+        if running is not self._loop and running is not None and not self.closed:
+            raise UsageError("this client was entered on another event loop: open one in this loop")
 
     async def pause(self, seconds: float) -> None:
         """Between two attempts of a caller; ClientClosedError as soon as the client is closed."""
