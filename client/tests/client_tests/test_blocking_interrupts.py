@@ -1,6 +1,6 @@
-"""A signal handler may raise in any call of the blocking client: KeyboardInterrupt, or any exception of a library
-for time limits. It is raised here where CPython looks for signals: at the entry of a function, and after a
-call."""
+"""A signal handler may raise in any call of the blocking client: KeyboardInterrupt, or any exception of a
+library for time limits. It is raised here where CPython looks for signals: at the entry of a function, and
+after a call."""
 
 import contextlib
 import itertools

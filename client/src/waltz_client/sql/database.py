@@ -118,8 +118,8 @@ class Database:
         A mark other than the last one's id means that nothing was applied, because the mark was not where it
         had to be; -1 also for a row that was missing, and is there now. Raises ApplyFailed (also for what
         only the commit finds, a deferred constraint say), an error of the database that may pass,
-        SqlTableMissingError or SqlApplyError (the connection is in autocommit; the mark is right and cannot be
-        moved, or was committed without this transaction's end).
+        SqlTableMissingError or SqlApplyError (the connection is in autocommit; the mark is right and cannot
+        be moved, or was committed without this transaction's end).
         """
         try:
             mark = self._apply_together(transactions)
