@@ -169,7 +169,8 @@ class _Forgetting:
         if silent:
             raise UnsafeChangeError(
                 f"partition {partition}: {', '.join(silent)} does not answer; bring it back before "
-                f"{self._node} is given up, or more may be lost than that"
+                f"{self._node} is given up, or more may be lost than that (if its disk is lost too, start it on an empty one "
+                "and run `waltz storage sync-partitions`)"
             )
         self._others |= {
             name for name, state in changed.replicas.items() if why_not_intact(state, answers[name])

@@ -282,9 +282,9 @@ async def delete(
     """Delete the cluster and everything below its root. There is no way back.
 
     WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and
-    was never used may go under any); ClusterInUseError while servers are registered; AdminError when
-    something below the root is not part of a cluster. `force` skips these checks, but never deletes another
-    cluster that lies below this one (ClusterExistsError): that one goes first, by its own name. Running it
+    was never used may go under any); AdminError when something below the root is not part of a cluster.
+    `force` skips these two checks. ClusterInUseError while servers are registered, ClusterExistsError while
+    another cluster lies below this one: that one goes first, by its own name. Running it
     again after a crash completes it: the root with the name and the store with the key go last, together.
     With `cluster_key` only the cluster of this key is deleted (WrongClusterNameError).
     """
@@ -300,13 +300,17 @@ async def delete(
             "is meant to go"
         )
     if not force:
-        await _check_delete(store, paths, tree, name)
+        _check_name(paths, tree, name)
         if others := foreign(paths, found):
             raise AdminError(
                 f"{others[0]} is not part of a Waltz cluster: nothing was deleted; use force to delete it with the cluster"
             )
     if cluster_key is not None:
         _check_key(paths, tree, cluster_key)
+    if paths.server_descriptors in tree:
+        servers, _ = await store.get_children(paths.server_descriptors)
+        if servers:
+            raise ClusterInUseError(f"{len(servers)} servers are registered at {paths.root}: stop them first")
     for _ in range(_ATTEMPTS):
         try:
             await _delete_tree(store, paths)
@@ -316,7 +320,7 @@ async def delete(
     raise AdminError(f"{root} cannot be deleted: new znodes keep appearing below it")
 
 
-async def _check_delete(store: ZooKeeperStore, paths: ClusterPaths, tree: Tree, name: str) -> None:
+def _check_name(paths: ClusterPaths, tree: Tree, name: str) -> None:
     data = tree[paths.root][0]
     if data:
         try:
@@ -329,10 +333,6 @@ async def _check_delete(store: ZooKeeperStore, paths: ClusterPaths, tree: Tree, 
             )
     elif _was_used(paths, tree) or tree.get(paths.store, (None,))[0]:
         raise WrongClusterNameError(f"the cluster at {paths.root} has lost its name; use force to delete it")
-    if paths.server_descriptors in tree:
-        servers, _ = await store.get_children(paths.server_descriptors)
-        if servers:
-            raise ClusterInUseError(f"{len(servers)} servers are registered at {paths.root}: stop them first")
 
 
 def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:

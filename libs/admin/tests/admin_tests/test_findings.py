@@ -246,6 +246,18 @@ def test_a_partition_that_is_closed_is_explained_in_the_words_of_the_findings() 
         explain(page, 2, [])
 
 
+def test_of_two_lost_disks_both_are_named_with_the_way_out() -> None:
+    found = find(status(partition(*replicas(S, S, C), healthy=False)))
+    assert found[0].rule.name == "undecidable"
+    for text in (
+        "bring a:1, b:1 back",
+        "forget -s a:1 --accept-data-loss",
+        "forget -s b:1 --accept-data-loss",
+    ):
+        assert text in found[0].next_step
+    assert find(status(partition(*replicas(S, C, C), healthy=False)))[0].rule.name == "not-open"
+
+
 def test_a_finding_is_about_those_who_share_its_cause() -> None:
     def of(partitions: list[Finding]) -> list[tuple[int, ...]]:
         return [one.partitions for one in partitions if one.rule.name == "no-quorum"]

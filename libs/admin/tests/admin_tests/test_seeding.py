@@ -264,10 +264,12 @@ async def test_zookeeper_6_15_half_made_clusters_can_be_deleted() -> None:
 async def test_a_cluster_with_servers_is_not_deleted(store: ZooKeeperStore, root: str) -> None:
     await seeding.create(store, root, "demo", 4)
     descriptor = ServerDescriptor(1, Endpoint("h", 1)).to_bytes()
-    await store.create(f"{root}/serverDescriptors/s_", descriptor, ephemeral=True, sequential=True)
-    with pytest.raises(ClusterInUseError, match="1 servers are registered"):
-        await seeding.delete(store, root, "demo")
-    await seeding.delete(store, root, "demo", force=True)
+    path = await store.create(f"{root}/serverDescriptors/s_", descriptor, ephemeral=True, sequential=True)
+    for name, force in (("demo", False), ("demo", True), ("other", True)):
+        with pytest.raises(ClusterInUseError, match="1 servers are registered"):
+            await seeding.delete(store, root, name, force=force)
+    await store.delete(path)
+    await seeding.delete(store, root, "other", force=True)
     assert await store.exists(root) is None
 
 

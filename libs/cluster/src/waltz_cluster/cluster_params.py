@@ -51,7 +51,11 @@ async def read_cluster_params(store: ZooKeeperReads, root: str) -> ClusterParams
     try:
         data, _ = await store.get(root)
     except NoNodeError:
-        raise ClusterNotFoundError(f"there is no cluster at {root}: create it first") from None
+        raise ClusterNotFoundError(
+            f"there is no cluster at {root}: check cluster.root and zookeeper.connectString; if there was one, bring its "
+            "data back (`waltz zk import` or `waltz zk rebuild`), for storage nodes refuse another one; "
+            "`waltz zk create` makes a new one"
+        ) from None
     try:
         params = ClusterParams.from_bytes(data)
     except SerializationError as error:

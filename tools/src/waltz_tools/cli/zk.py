@@ -86,20 +86,26 @@ def create(
 def delete(
     config: ConfigOption,
     name: NameOption,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Delete whatever its name is.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", "-f", help="Whatever the name of the cluster is, and with what else is below its root."
+        ),
+    ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete a cluster's records, if the name is right. There is no way back."""
 
-    async def work(c: Context) -> None:
+    async def work(c: Context) -> str:
         await seeding.delete(_store(c, dry_run), c.root, name, force=force)
+        return f"the cluster at {c.root}" if force else name
 
     if not dry_run:
         confirm(f"all records of cluster {name} in ZooKeeper are deleted permanently", yes)
-    run_admin(config, work)
-    line = f"would delete {name}" if dry_run else f"deleted {name}"
+    what = run_admin(config, work)
+    line = f"would delete {what}" if dry_run else f"deleted {what}"
     render_result(output, line, name=name, deleted=not dry_run, dry_run=dry_run)
 
 

@@ -204,7 +204,9 @@ def _key(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise UsageError(f"--key is a UUID, as `waltz zk show-cluster-key` prints it, not {text!r}") from None
+        raise UsageError(
+            f"--key is a UUID, as `waltz zk show-cluster-key`, or `waltz disk check` of a storage directory, prints it, not {text!r}"
+        ) from None
 
 
 def _node(text: str) -> NodeGiven:

@@ -13,7 +13,7 @@ from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, 
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.findings.finding import Finding, Rule, Severity
 from waltz_admin.tree import HOW_TO_REMOVE, parse_connect_string
-from waltz_cluster.quorum import id_ranges, said_once
+from waltz_cluster.quorum import id_ranges, quorum_of, said_once
 from waltz_cluster.replica_rules import Standing
 
 FEW_DAYS = 14
@@ -34,7 +34,7 @@ ZOOKEEPER_OLDER = Rule(
 UNDECIDABLE = Rule(
     "undecidable",
     Severity.STOPPED,
-    "A disk is lost and another replica is away, which may hold what the lost one held.",
+    "A disk is lost, and the replicas that are left are too few to know what it held.",
     health="undecidable",
     alerts=("WaltzPartitionUnavailable", "WaltzNoQuorum"),
 )
@@ -212,11 +212,13 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
         )
     lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
-    if lost and silent:
-        nodes = ", ".join(r.node for r in silent)
+    able = len(partition.replicas) - len(lost) - len(silent)
+    if lost and (silent or able < quorum_of(len(partition.replicas))):
+        nodes = [r.node for r in silent or lost]
+        forget = ", ".join(f"`waltz storage forget -s {r.node} --accept-data-loss`" for r in lost)
         return UNDECIDABLE, (
-            f"bring {nodes} back with its data first; only if that is impossible "
-            "`waltz storage forget --accept-data-loss`"
+            f"bring {', '.join(nodes)} back with {'its' if len(nodes) == 1 else 'their'} data first; only if that is "
+            f"impossible, in these partitions (-p): {forget}"
         )
     if silent:
         return NO_QUORUM, f"bring back {', '.join(r.node for r in silent)}, with the data they have"
@@ -417,7 +419,7 @@ def _replica(
             return (
                 REPLICA_SET_BACK,
                 "the disk was lost, or is an older copy",
-                "leave it running: it is filled again once the other replicas have decided",
+                "leave it running: it is filled again once the other replicas have decided, or what it held is given up",
             )
         case Standing.UNAVAILABLE:
             return (
