@@ -128,8 +128,8 @@ class StorageRole(Role):
             await node.close()
 
     def _settle(self, process: Process) -> None:
-        """`waltz disk settle`, without which 0.13.2 refuses a directory that needs its journal. It sees the
-        files that 0.13.2 does not know, and the journal speaks of them."""
+        """The replay of `waltz disk settle`, without which 0.13.2 refuses a directory that needs its journal.
+        It sees the files that 0.13.2 does not know, and the journal speaks of them."""
         system = self.disk.mount(process)
         if system.exists(join(DATA_DIRECTORY, CONTROL_FILE_NAME)):
             settle_directory(system, DATA_DIRECTORY, None)

@@ -8,6 +8,23 @@ _engine = bugs_in("services/storage/src/waltz_storage/engine")
 _cli = bugs_in("tools/src/waltz_tools/cli")
 
 RESTORE_RESET_BUGS = (
+    # ---- the way back after a kill
+    _engine(
+        "settling_opens_no_copy",
+        "C5",
+        "settling.py",
+        "        for open_next in openings:\n",
+        "        for open_next in openings[:0]:\n",
+        "What a killed node leaves of a segment stays, and release 0.13.2 does not start on the directory.",
+    ),
+    _cli(
+        "damaged_copies_are_not_named_by_settle",
+        "C6",
+        "disk.py",
+        "    problems = [reason for partition_id, reason in found.damaged.items() if partition_id not in found.lacking]\n",
+        "    problems = []\n",
+        "The way back continues with a copy on which release 0.13.2 does not start.",
+    ),
     # ---- copies that cannot be trusted
     _engine(
         "part_of_what_is_lost_is_reset",

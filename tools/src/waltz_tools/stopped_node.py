@@ -4,11 +4,16 @@ administrator asks for them by name; no process does them on its own."""
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from waltz_cluster.serializers import StoreParams
 from waltz_tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from waltz_storage.engine.settling import InOrder
 
 
 def restore_reset(
@@ -26,17 +31,15 @@ def restore_reset(
     return reset_for_restore(str(directory), partitions, journal_directory=place)
 
 
-def settle_journal(directory: Path, journal: Path | None) -> tuple[int, tuple[int, ...]]:
-    """Bring what the journal of a crashed node holds into the partitions' files; how many changes that were,
-    and the partitions of which files were missing.
+def settle_directory(directory: Path, journal: Path | None) -> InOrder:
+    """Bring the directory of a killed node to where an orderly end leaves it, with what its journal holds.
 
     The node must be stopped (its lock is taken). Doing it twice is fine.
     """
-    from waltz_storage.engine.files import OsFileSystem  # installed where storage nodes are
-    from waltz_storage.engine.journal.directory import settle_directory
+    from waltz_storage.engine.settling import put_in_order  # installed where storage nodes are
 
     place = None if journal is None else str(journal)
-    return settle_directory(OsFileSystem(), str(directory), place)
+    return put_in_order(str(directory), now_ms=lambda: time.time_ns() // 1_000_000, journal_directory=place)
 
 
 def resettable(directory: Path, partitions: Sequence[int] | None, journal: Path | None = None) -> list[int]:

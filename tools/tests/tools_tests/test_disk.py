@@ -202,7 +202,10 @@ def test_settle_brings_a_crashed_directory_into_the_plain_state(
     assert "changes of the journal are in the files now" in capsys.readouterr().out
     assert (directory / "waltz-storage.ctl").read_bytes()[:128] != header
     assert run(["disk", "settle", str(directory)]) == ExitCode.OK
-    assert capsys.readouterr().out == "nothing was left in a journal\n"
+    assert (
+        capsys.readouterr().out
+        == "nothing was left in a journal; copies that were opened and closed in order: 1\n"
+    )
     manager = StorageManager.open(str(directory), cluster_key=UUID(int=7), num_partitions=2, now_ms=lambda: 0)
     assert manager.get(1).max_txid == crashed
     manager.close()
@@ -223,11 +226,34 @@ def test_settle_names_the_partitions_whose_files_were_missing(
     (directory / "1").rename(tmp_path / "away")
     assert run(["disk", "settle", str(directory), "--output", "json"]) == ExitCode.DEGRADED
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["lacking"] == [1]
+    shown = json.loads(captured.out)
+    assert shown["lacking"] == [1]
+    assert shown["closed"] == []
+    assert list(shown["damaged"]) == ["1"]
     assert "files of partition 1 were missing" in captured.err
     (tmp_path / "away").rename(directory / "1")
     assert run(["disk", "check", str(directory)]) == ExitCode.DEGRADED
     assert "it lacks records" in capsys.readouterr().err
+
+
+def test_settle_ends_what_a_killed_node_had_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also without a journal; a damaged copy is named, and the others are closed in order."""
+    manager = StorageManager.open(str(tmp_path), cluster_key=UUID(int=7), num_partitions=2, now_ms=lambda: 0)
+    for partition_id in (0, 1):
+        manager.assign(partition_id).set_low_water_mark(1, -1)
+    manager.close()
+    (tmp_path / "0" / "0000000000000000012.idx").write_bytes(b"")
+    assert run(["disk", "settle", str(tmp_path)]) == ExitCode.OK
+    assert (
+        capsys.readouterr().out
+        == "nothing was left in a journal; copies that were opened and closed in order: 2\n"
+    )
+    assert not (tmp_path / "0" / "0000000000000000012.idx").exists()
+    (tmp_path / "1" / "0000000000000000000.seg").unlink()
+    assert run(["disk", "settle", str(tmp_path)]) == ExitCode.DEGRADED
+    captured = capsys.readouterr()
+    assert "closed in order: 1" in captured.out
+    assert "partition 1 is damaged" in captured.err
 
 
 CRASH = """

@@ -30,7 +30,7 @@ from waltz_tools.cli.common import (
 from waltz_tools.cli.hexdump import hex_dump
 from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError, ToolError, UsageError
-from waltz_tools.stopped_node import settle_journal
+from waltz_tools.stopped_node import settle_directory
 
 if TYPE_CHECKING:
     from waltz_storage.engine.segment_view import SegmentView
@@ -141,21 +141,33 @@ def settle(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Bring what the journal of a node that was not closed in order holds into the partitions' files, so that
-    release 0.13.2 can open the directory. A node of this release does so itself when it starts. Exit code 3
-    when files of a partition were missing: put missing directories back before."""
-    changes, lacking = settle_journal(directory, journal)
+    """Bring the directory of a node that was killed to where an orderly stop leaves it, so that release
+    0.13.2 can open it: what its journal holds is brought into the files, and every assigned copy is opened
+    and closed. A node of this release does so itself when it starts. Run it as the node's user. Exit code 3
+    when copies are damaged, or files of one were missing: put missing directories back before."""
+    found = settle_directory(directory, journal)
     text = (
-        f"{changes} changes of the journal are in the files now"
-        if changes
+        f"{found.changes} changes of the journal are in the files now"
+        if found.changes
         else "nothing was left in a journal"
     )
-    render_result(output, text, directory=str(directory), changes=changes, lacking=list(lacking))
-    if lacking:
-        raise DegradedError(
-            f"files of partition {', '.join(map(str, lacking))} were missing, so changes of them could not be made; a node "
+    render_result(
+        output,
+        f"{text}; copies that were opened and closed in order: {len(found.closed)}",
+        directory=str(directory),
+        changes=found.changes,
+        lacking=list(found.lacking),
+        closed=list(found.closed),
+        damaged={str(partition_id): reason for partition_id, reason in found.damaged.items()},
+    )
+    problems = [reason for partition_id, reason in found.damaged.items() if partition_id not in found.lacking]
+    if found.lacking:
+        problems.append(
+            f"files of partition {', '.join(map(str, found.lacking))} were missing, so changes of them could not be made; a node "
             "refuses these copies as damaged, also when the files are there again: let its peers refill them"
         )
+    if problems:
+        raise DegradedError("; ".join(problems))
 
 
 @app.command("dump-segment")

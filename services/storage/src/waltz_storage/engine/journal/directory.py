@@ -227,7 +227,8 @@ def lost_dependence(fs: FileSystem, directory: str, configured: str | None) -> D
 
 
 def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> Settled:
-    """`settle` for the directory of a stopped node, which is locked meanwhile. `StorageStartError`."""
+    """`settle` for the directory of a stopped node, which is locked meanwhile; what else a killed node leaves
+    is for `settling.put_in_order`. `StorageStartError`."""
     path = join(directory, CONTROL_FILE_NAME)
     try:
         control = fs.open(path)
