@@ -127,7 +127,8 @@ MEANINGS = {
     "server.realtimeThreshold": "A feed closer to the end than this (transactions) is served first.",
     "server.transactionDataCacheSize": "Bytes of transactions kept for those who read them, all partitions together.",
     "server.advertised.port": "Port that clients connect to; default: `server.port`.",
-    "server.maxFrameBytes": "Largest frame accepted from a client, bytes.",
+    "server.maxFrameBytes": "Largest frame accepted from a client, bytes, 64 MiB less 64 bytes at most. A larger append of a client with "
+    "`client.answeredAppends` is refused; any other larger frame ends the connection.",
     "server.maxConnections": "More connections than this are closed at once.",
     "server.appendQueueCount": "Appends one partition keeps waiting.",
     "server.log.level": "Least level logged to standard error.",

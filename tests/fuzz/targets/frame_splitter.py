@@ -1,7 +1,8 @@
 """The frame splitter under any stream in pieces of any size, compared with a simple reading of the same
 stream.
 
-First byte: expected magic and version, limit and starting size of the buffer. Second byte: how many bytes of
+First byte: expected magic and version, limit and starting size of the buffer, and whether frames above the
+limit whose first byte is even are passed over. Second byte: how many bytes of
 pieces follow (used in turn, 0 = 1). The rest is the stream. It goes through a buffer of its own, and through
 one that is shared, a few frames at a time.
 """
@@ -15,7 +16,7 @@ from itertools import islice
 from tests.fuzz.target import Target
 from tests.interop.recordings import frames
 from waltz_protocol.errors import FrameTooLargeError, ProtocolError
-from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame, keep_alive_frame
+from waltz_protocol.frame import FRAME_HEADER_SIZE, HEAD_BYTES, FrameSplitter, frame, keep_alive_frame
 
 Frames = list[tuple[int, int, bytes]]
 LIMITS = (64, 300, 5000, 64 * 1024 * 1024)
@@ -30,9 +31,12 @@ def check(data: bytes) -> None:
     limit, initial = LIMITS[data[0] >> 2 & 3], SIZES[data[0] >> 4 & 3]
     pieces = list(data[2 : 2 + data[1]]) or [255]
     stream = data[2 + data[1] :]
-    wanted, wanted_problem = _reference(stream, limit, expected)
+    passes_over = bool(data[0] >> 6 & 1)
+    wanted, wanted_problem = _reference(stream, limit, expected, passes_over)
     for scratch in (None, memoryview(bytearray(2 * initial))):
         splitter = FrameSplitter(limit, expected, initial, scratch)
+        if passes_over:
+            splitter.passes_over = _is_even
         found, problem = _split(splitter, stream, pieces, scratch)
         assert found == wanted
         assert problem is wanted_problem
@@ -69,13 +73,20 @@ def _split(
     return found, None
 
 
+def _is_even(head: memoryview, size: int) -> bool:
+    assert len(head) == HEAD_BYTES < size
+    return head[0] % 2 == 0
+
+
 def _overwrite(scratch: memoryview | None) -> None:
     """Another connection reads."""
     if scratch is not None:
         scratch[:] = b"\xff" * len(scratch)
 
 
-def _reference(stream: bytes, limit: int, expected: tuple[int, int] | None) -> tuple[Frames, type | None]:
+def _reference(
+    stream: bytes, limit: int, expected: tuple[int, int] | None, passes_over: bool
+) -> tuple[Frames, type | None]:
     found: Frames = []
     offset = 0
     while offset + FRAME_HEADER_SIZE <= len(stream):
@@ -83,6 +94,12 @@ def _reference(stream: bytes, limit: int, expected: tuple[int, int] | None) -> t
         offset += FRAME_HEADER_SIZE
         if expected not in (None, (magic, version)) or length < 0:
             return found, ProtocolError
+        if length > limit and passes_over:
+            if len(stream) - offset < HEAD_BYTES:
+                break
+            if stream[offset] % 2 == 0:
+                offset += length
+                continue
         if length > limit:
             return found, FrameTooLargeError
         if offset + length > len(stream):
@@ -102,6 +119,9 @@ def seeds() -> Iterator[bytes]:
     yield bytes((0b1000, 0)) + frame(0x53, 0, b"c" * 400) * 3
     yield bytes((0, 1, 9)) + frame(0x48, 0, b"d" * 65)
     yield bytes((0b1100, 1, 16)) + struct.pack(">bhi", 0x4C, 4, 2**26) + b"e" * 200
+    large = frame(0x4C, 4, b"d" * 400) + frame(0x4C, 4, b"a") + frame(0x4C, 4, b"e" * 301)
+    yield bytes((0b1000100, 3, 3, 50, 255)) + large
+    yield bytes((0b1000100, 1, 255)) + large
     yield bytes((0, 0)) + struct.pack(">bhi", 0x4C, 4, -1)
 
 

@@ -6,8 +6,34 @@ from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("services/server/src/waltz_server/partition")
 _connection = bugs_in("services/server/src/waltz_server")
+_protocol = bugs_in("libs/protocol/src/waltz_protocol")
 
 SERVER_BUGS = (
+    # ---- frames above the limit
+    _connection(
+        "a_repeated_append_above_the_limit_ends_the_connection",
+        "ends",
+        "connection.py",
+        "        if head[0] not in (_APPEND, REPEATED_APPEND_TYPE) or channel is None:\n",
+        "        if head[0] != _APPEND or channel is None:\n",
+        "An append that no server takes is sent again on every connection, which ends; no other gets through.",
+    ),
+    _connection(
+        "an_append_above_the_limit_has_no_answer",
+        "ends",
+        "connection.py",
+        "        refuse(self, bytes(head[1:_FIELDS_OFFSET]), Verdict.TOO_LARGE, limit, text)\n",
+        "",
+        "Whoever waits for the append waits forever.",
+    ),
+    _protocol(
+        "what_follows_a_frame_that_is_passed_over_is_lost",
+        "A1",
+        "frame.py",
+        "        self._start += size\n        self._passing -= size\n",
+        "        self._start = self._end\n        self._passing -= size\n",
+        "Appends behind one that is too large vanish, and the rest is read as what it is not.",
+    ),
     # ---- partitions that come and go
     _connection(
         "all_partitions_are_opened_in_one_turn",

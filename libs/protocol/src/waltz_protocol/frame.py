@@ -11,12 +11,14 @@ frame, and connections without a `scratch`, have a buffer of their own. Invarian
 * the buffer grows only when it is full of received bytes, and never beyond one frame of the limit (storage
   protocol weakness: a claimed length must not cost memory): by doubling up to `MAPPED_BYTES`, then to the
   size of the frame, but mapped, so that it takes memory only as far as bytes have arrived;
-* a yielded body is a view into the buffer and is valid until the next call of `get_buffer`.
+* a yielded body is a view into the buffer and is valid until the next call of `get_buffer`;
+* while a frame above the limit is passed over, nothing is received and not yet yielded: what comes of it is
+  forgotten at once.
 """
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
 
@@ -29,6 +31,9 @@ MAPPED_BYTES = 1024 * 1024
 """From this size on a receive buffer is mapped: its pages cost nothing before they are written."""
 MAX_READ_BYTES = 256 * 1024
 """Of one read, so that a peer that sends fast does not hold up the loop."""
+HEAD_BYTES = 17
+"""Of the body of a frame above the limit, shown to who may have it passed over: a message type and a request
+id."""
 
 _HEADER = struct.Struct(">bhi")
 _NOTHING = memoryview(b"")
@@ -72,6 +77,7 @@ class FrameSplitter:
     __slots__ = (
         "_calm_reads",
         "_end",
+        "_passing",
         "_rest",
         "_scratch",
         "_start",
@@ -79,6 +85,7 @@ class FrameSplitter:
         "expected",
         "initial_bytes",
         "max_frame_bytes",
+        "passes_over",
     )
 
     def __init__(
@@ -93,6 +100,11 @@ class FrameSplitter:
         self.max_frame_bytes = max_frame_bytes
         self.expected = expected
         self.initial_bytes = max(initial_bytes, FRAME_HEADER_SIZE)
+        self.passes_over: Callable[[memoryview, int], bool] | None = None
+        """Asked about a frame above the limit, with the first `HEAD_BYTES` of its body and its size: whether
+        it is passed over. Without it, and where it says no, `FrameTooLargeError` is raised."""
+        self._passing = 0
+        """Bytes still to come of the frame that is passed over."""
         self._calm_reads = 0
         self._view = _NOTHING  # made when there is something to read: many peers connect and say nothing
         self._start = 0
@@ -117,6 +129,8 @@ class FrameSplitter:
         magic, version, length = _HEADER.unpack_from(self._view or self._rest, start)
         if (magic, version) != self.expected and self.expected is not None:
             return True
+        if length > self.max_frame_bytes and self.passes_over is not None:
+            length = min(length, HEAD_BYTES)
         return bool(length > self.max_frame_bytes or start + FRAME_HEADER_SIZE + length <= self._end)
 
     @property
@@ -130,7 +144,7 @@ class FrameSplitter:
     def discard(self) -> None:
         """Forget everything and give the memory back; nothing may follow."""
         self._view, self._rest = _NOTHING, b""
-        self._start = self._end = 0
+        self._start = self._end = self._passing = 0
 
     def settle(self) -> None:
         """Every whole frame has been taken: keep what is left in as little as it needs. For connections with
@@ -210,7 +224,7 @@ class FrameSplitter:
 
         Keep-alives (length zero) are skipped. Exhaust the iterator, stop for good, or continue with `frames`.
         Raises ProtocolError for a wrong magic or version and for a negative length, FrameTooLargeError above
-        the limit.
+        the limit, unless the frame is passed over.
         """
         self.received(n)
         return self.frames()
@@ -220,6 +234,8 @@ class FrameSplitter:
         if not self._view and self._scratch is not None:
             self._view, self._rest = self._scratch, b""
         self._end += n
+        if self._passing:
+            self._pass_over()
 
     def frames(self) -> Iterator[tuple[int, int, memoryview]]:
         """Whole frames from where the last iterator stopped; see `buffer_updated`."""
@@ -235,6 +251,14 @@ class FrameSplitter:
             if length < 0:
                 raise ProtocolError(f"a frame has the negative length {length}")
             if length > self.max_frame_bytes:
+                if self.passes_over is not None:
+                    head = view[body : min(end, body + min(length, HEAD_BYTES))]
+                    if len(head) < min(length, HEAD_BYTES):
+                        return
+                    if self.passes_over(head, length):
+                        self._start, self._passing = body, length
+                        self._pass_over()
+                        continue
                 raise FrameTooLargeError(
                     f"a frame of {length} bytes exceeds the limit of {self.max_frame_bytes} bytes"
                 )
@@ -243,6 +267,12 @@ class FrameSplitter:
             self._start = body + length
             if length:
                 yield magic, version, view[body : body + length]
+
+    def _pass_over(self) -> None:
+        """Forget what has arrived of a frame above the limit."""
+        size = min(self._passing, self._end - self._start)
+        self._start += size
+        self._passing -= size
 
 
 def _new_buffer(capacity: int) -> memoryview:

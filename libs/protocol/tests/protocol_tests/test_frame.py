@@ -8,6 +8,7 @@ from waltz_protocol.errors import EncodeError, FrameTooLargeError, HandshakeErro
 from waltz_protocol.frame import (
     CALM_READS,
     FRAME_HEADER_SIZE,
+    HEAD_BYTES,
     KEPT_FACTOR,
     FrameSplitter,
     Magic,
@@ -58,6 +59,35 @@ def test_client_server_13_01_a_frame_over_the_limit_is_refused_at_its_header() -
     assert feed(splitter, frame(Magic.CLIENT, 4, bytes(100))) == [(Magic.CLIENT, 4, bytes(100))]
     with pytest.raises(FrameTooLargeError, match="101 bytes exceeds the limit of 100"):
         feed(splitter, b"\x4c\x00\x04\x00\x00\x00\x65")
+
+
+@pytest.mark.parametrize("scratch", [None, SCRATCH])
+@pytest.mark.parametrize("piece", [1, 7, 23, 24, 25, 100, 5000])
+def test_a_frame_over_the_limit_is_passed_over_where_its_head_says_so(
+    piece: int, scratch: memoryview | None
+) -> None:
+    """Asked once, when the head is there; nothing of the frame is kept, and what follows comes out."""
+    asked: list[tuple[bytes, int]] = []
+
+    def judge(head: memoryview, size: int) -> bool:
+        asked.append((bytes(head), size))
+        return head[0] == 2
+
+    splitter = FrameSplitter(100, (Magic.CLIENT, 5), INITIAL, scratch)
+    splitter.passes_over = judge
+    bodies = [b"first", bytes([2]) * 101, b"second", bytes([2]) * 4000, b"third"]
+    stream = b"".join(frame(Magic.CLIENT, 5, body) for body in bodies)
+    found = []
+    for start in range(0, len(stream), piece):
+        found += [body for _, _, body in feed(splitter, stream[start : start + piece])]
+        assert not splitter.has_frame
+        splitter.settle()
+        assert splitter.capacity_bytes <= 100 + FRAME_HEADER_SIZE
+    assert found == [b"first", b"second", b"third"]
+    assert asked == [(bytes([2]) * HEAD_BYTES, 101), (bytes([2]) * HEAD_BYTES, 4000)]
+    assert splitter.buffered_bytes == 0
+    with pytest.raises(FrameTooLargeError, match="101 bytes exceeds the limit of 100"):
+        feed(splitter, frame(Magic.CLIENT, 5, bytes(101)))
 
 
 def test_the_buffer_never_outgrows_one_frame_and_shrinks_again() -> None:

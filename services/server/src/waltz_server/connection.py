@@ -10,7 +10,8 @@ Invariants
   neither ever changes (the fence in `partition.mounts` depends on it).
 * Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one
   client.
-* A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
+* A frame that breaks the protocol raises ProtocolError: the channel closes with that reason. Since version 5
+  an append above the limit of a frame does not: it is answered, and passed over.
 * A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it, or once
   what it asked for while it was behind is more than its share of what all such connections may have
   (`UNREAD_BYTES`). Data and feeds are not among it: they wait until it has caught up.
@@ -134,7 +135,7 @@ class ClientConnection:
         self._unread = unread if unread is not None else UnsentReplies(UNREAD_BYTES)
         self.pending_bytes = 0
         """Queued while the connection was not writable."""
-        self._warned_of_locks = False
+        self._warned_of_locks = self._warned_of_size = False
         self._close_code = CloseCode.LEAVING
         """Of a close without an error: the listener's, unless it is our own."""
         self._channel: Channel | None = None
@@ -232,6 +233,7 @@ class ClientConnection:
         if self.version >= FIRST_VERSION:
             self.answers = AppendAnswers(self, Callbacks(channel.failed), self._registry.address_of)
             channel.farewell = self._farewell
+            channel.pass_over(self._too_large)
         self._registry.connection_opened(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
@@ -240,8 +242,7 @@ class ClientConnection:
             raise ProtocolError(f"a message of {len(body)} bytes has no request id")
         kind = body[0]
         if not self._has_client_id:
-            self._has_client_id = True
-            self.client_id = _I32.unpack_from(body, 1)[0]
+            self._note_client_id(body)
         if kind == _APPEND:
             if len(body) > LARGE_BYTES:
                 return self._large_append(channel, body)
@@ -274,6 +275,27 @@ class ClientConnection:
         else:
             raise ProtocolError(f"message type {kind} is unknown or not for servers")
         return None
+
+    def _note_client_id(self, body: memoryview) -> None:
+        self._has_client_id = True
+        self.client_id = _I32.unpack_from(body, 1)[0]
+
+    def _too_large(self, head: memoryview, size: int) -> bool:
+        """Of a frame above the limit only its head is read. An append that goes alone is refused, so that its
+        client does not send it again on the next connection, which would end as this one; whatever else it is
+        ends the connection."""
+        channel = self._channel
+        if head[0] not in (_APPEND, REPEATED_APPEND_TYPE) or channel is None:
+            return False
+        if not self._has_client_id:
+            self._note_client_id(head)
+        limit = channel.settings.max_frame_bytes
+        text = f"its frame has {size} bytes, and the server takes {limit} (server.maxFrameBytes)"
+        refuse(self, bytes(head[1:_FIELDS_OFFSET]), Verdict.TOO_LARGE, limit, text)
+        if not self._warned_of_size:
+            self._warned_of_size = True
+            channel.warn(f"an append is refused: {text}")
+        return True
 
     def _append(self, channel: Channel, body: memoryview) -> None:
         try:

@@ -179,7 +179,9 @@ async def test_a_refusal_names_the_server_that_has_the_partition() -> None:
     )
     connection = ClientConnection(registry, cast(Any, None))
     sent: list[bytes] = []
-    channel: Any = SimpleNamespace(version=5, closed=False, writable=True, send=sent.append, failed=None)
+    channel: Any = SimpleNamespace(
+        version=5, closed=False, writable=True, send=sent.append, failed=None, pass_over=id
+    )
     connection.channel_ready(channel)
     frame = encode_append(ReqId(1, 2, PARTITION, 4).pack(), -1, (), (), (), 0, b"", 5)
     connection.frame_received(channel, memoryview(frame)[FRAME_HEADER_SIZE:])
@@ -479,7 +481,7 @@ async def test_what_is_taken_in_steps_does_not_change_when_its_buffer_is_used_ag
         address_of=lambda _: None,
     )
     connection = ClientConnection(registry, cast(Any, None))
-    channel: Any = SimpleNamespace(version=5, closed=False, failed=None)
+    channel: Any = SimpleNamespace(version=5, closed=False, failed=None, pass_over=id)
     connection.channel_ready(channel)
     ids = [ReqId(1, GENERATION, PARTITION, number) for number in range(3 * APPENDS_PER_STEP)]
     frames = [encode_append(one.pack(), -1, (), (), (), 0, b"%d" % one.seq_num, 5) for one in ids]

@@ -106,6 +106,12 @@ class Incoming(asyncio.BufferedProtocol):
         it is."""
         self._splitter.max_frame_bytes = min(limit, self._max_frame_bytes)
 
+    def pass_over(self, judge: Callable[[memoryview, int], bool]) -> None:
+        """From the next frame on, one above the limit does not end the connection if `judge` says so, given
+        the first `frame.HEAD_BYTES` of its body and its size: it is read and forgotten. For handlers that
+        have another way to refuse it."""
+        self._splitter.passes_over = judge
+
     def pause_reading(self) -> None:
         """Stop reading from the socket. An accepted channel keeps frames that were already read; on a
         connecting one they are still delivered."""
