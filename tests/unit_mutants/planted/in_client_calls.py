@@ -148,8 +148,8 @@ CLIENT_CALL_BUGS = (
         "exit_in_a_call_ends_the_thread",
         "E1",
         "loop_thread.py",
-        "_with_exits_kept(coro)",
-        "coro",
+        "_with_exits_kept(self._coro)",
+        "self._coro",
         "One exit in a header test ends the blocking client of all threads.",
     ),
     _bug(
