@@ -81,6 +81,8 @@ class Incoming(asyncio.BufferedProtocol):
         self._allowance = 0
         self._stop = False
         """Hand over no more frames in this slice."""
+        self._passed_over = False
+        """One frame at least, in this slice."""
         self._holds = False
 
     @abstractmethod
@@ -109,8 +111,14 @@ class Incoming(asyncio.BufferedProtocol):
     def pass_over(self, judge: Callable[[memoryview, int], bool]) -> None:
         """From the next frame on, one above the limit does not end the connection if `judge` says so, given
         the first `frame.HEAD_BYTES` of its body and its size: it is read and forgotten. For handlers that
-        have another way to refuse it."""
-        self._splitter.passes_over = judge
+        have another way to refuse it; for them it is work, and `frames_ended` follows."""
+
+        def passed(head: memoryview, size: int) -> bool:
+            self._passed_over = judge(head, size)
+            self._charged += FRAME_UNITS
+            return self._passed_over
+
+        self._splitter.passes_over = passed
 
     def pause_reading(self) -> None:
         """Stop reading from the socket. An accepted channel keeps frames that were already read; on a
@@ -218,7 +226,7 @@ class Incoming(asyncio.BufferedProtocol):
         count, delivered = 0, False
         error: Exception | None = None
         self._delivering = True
-        self._charged, self._allowance, self._stop = 0, units or 0, False
+        self._charged, self._allowance, self._stop, self._passed_over = 0, units or 0, False, False
         limit = None if units is None else units // FRAME_UNITS + 1
         try:
             if self._steps is not None:
@@ -242,7 +250,7 @@ class Incoming(asyncio.BufferedProtocol):
         except Exception as e:
             error = e
         self._delivering = False
-        if delivered:
+        if delivered or self._passed_over:
             try:
                 handler.frames_ended(self)
             except Exception as e:
