@@ -92,7 +92,7 @@ class ClientSettings(ZooKeeperSettings):
     connect_timeout_ms: int = Field(default=10_000, alias="client.connectTimeout", gt=0)
     """TCP and TLS together; the Hello has as much again."""
     max_frame_bytes: int = Field(default=64 * 1024 * 1024, alias="client.maxFrameBytes", gt=1024)
-    """Largest frame accepted from a server."""
+    """Largest frame accepted from a server; a feed or call that needs a larger one ends with an error."""
     max_protocol_version: int = Field(
         default=NEWEST_CLIENT_VERSION,
         alias="client.maxProtocolVersion",

@@ -36,7 +36,7 @@ def session_of(*, asks: bool, server_can: bool) -> tuple[RpcSession, Channel, li
     expander = BlockExpander("a test") if asks else None
     session = RpcSession(HERE, lambda _: None, lambda *_: None, expander)
     hello = Hello((5, ZSTD_BLOCKS) if server_can else (5,), None)
-    stub = SimpleNamespace(version=5, peer_hello=hello, closed=False, send=sent.append)
+    stub = SimpleNamespace(version=5, peer_hello=hello, closed=False, send=sent.append, pass_over=id)
     session.established(cast("Channel", stub))
     return session, cast("Channel", stub), sent
 

@@ -483,4 +483,13 @@ CLIENT_BUGS = (
         "        _E.ACTIVATED: _S.AHEAD,\n        _E.ATTACHED: _S.AHEAD,\n",
         "A client that was once ahead does not ask the server of a new connection.",
     ),
+    # ---- reading
+    _bug(
+        "answer_above_the_limit_ends_the_connection",
+        "bounds",
+        "rpc/session.py",
+        "        channel.pass_over(self._too_large)\n",
+        "",
+        "One large transaction cuts off all readers of a server, again and again, and none gets an error.",
+    ),
 )

@@ -7,11 +7,13 @@ kind never share an answer.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from waltz_client._internal.link import close_noticed
 from waltz_client._internal.rpc.block_feed import BLOCKS_SINCE, BlockFeed
 from waltz_client._internal.rpc.call import PartitionCall
+from waltz_client.errors import ConfigError
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
@@ -21,6 +23,8 @@ from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_res
 from waltz_protocol.handshake import ZSTD_BLOCKS
 from waltz_protocol.messages.client import BlockFailure, CloseNotice, HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
+
+_PARTITION_AND_SEQ_NUM = struct.Struct(">ii")
 
 
 class RpcSession:
@@ -69,6 +73,7 @@ class RpcSession:
         self.channel = channel
         self.version = channel.version
         self.takes_zstd = self._expander is not None and ZSTD_BLOCKS in channel.peer_hello.features
+        channel.pass_over(self._too_large)
         self._on_ready(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
@@ -110,6 +115,21 @@ class RpcSession:
         waiting = self.admin_calls.pop((req_id.partition_id, req_id.seq_num), None)
         if waiting is not None:
             waiting(message)
+
+    def _too_large(self, head: memoryview, size: int) -> bool:
+        """Data above `client.maxFrameBytes`: sent again, they would be as large. Whoever asked for them hears
+        of it, the others on this connection do not."""
+        channel = self.channel
+        if head[0] not in (TRANSACTION_DATA_RESPONSE, FEED_BLOCK) or channel is None:
+            return False
+        call = self.calls.get(_PARTITION_AND_SEQ_NUM.unpack_from(head, 9))
+        if call is not None:
+            limit = channel.settings.max_frame_bytes
+            text = f"the answer has {size} bytes, and client.maxFrameBytes is {limit}"
+            call.session = None
+            call.withdraw(self)
+            call.finish(None, ConfigError(f"partition {call.partition_id}: {text}"))
+        return True
 
     def frames_ended(self, channel: Channel) -> None:
         """Answers are delivered one by one."""
