@@ -10,6 +10,22 @@ _rule = bugs_in("libs/cluster/src/waltz_cluster")
 ADMIN_BUGS = (
     # ---- changes of replicas
     _bug(
+        "data_are_deleted_whoever_else_has_them",
+        "A6",
+        "safety.py",
+        "    await check_change(metadata, probe, partition_id, assigned, others)\n",
+        "    await check_change(metadata, probe, partition_id, others, others)\n",
+        "The copies of a majority are deleted within one store session: no later recovery can be decided.",
+    ),
+    _bug(
+        "copy_that_was_set_back_counts_for_the_quorum",
+        "A1",
+        "verify.py",
+        "        if standing is Standing.SET_BACK:\n",
+        "        if standing is Standing.UNAVAILABLE:\n",
+        "A partition that cannot take its next write passes the check of its quorum.",
+    ),
+    _bug(
         "session_that_changed_meanwhile_is_the_same",
         "A6",
         "safety.py",

@@ -196,6 +196,25 @@ async def check_removal(
     return state.session_id
 
 
+async def check_deletion(
+    metadata: StoreMetadata,
+    probe: ReplicaProbe,
+    partition_id: int,
+    connect_string: str,
+    assigned: Collection[str],
+) -> int | None:
+    """UnsafeChangeError unless the data of a copy can be deleted now and nothing is lost: without it the
+    replicas that ZooKeeper assigns are still a quorum of current ones, so they can fill it again; or it is of
+    no use anyway (`check_removal`, which says what is returned). None: nothing more is to be asked."""
+    if connect_string not in assigned:
+        return await check_removal(metadata, probe, partition_id, connect_string, assigned)
+    if await metadata.never_started(partition_id):
+        return -1
+    others = [node for node in assigned if node != connect_string]
+    await check_change(metadata, probe, partition_id, assigned, others)
+    return None
+
+
 async def check_no_later(
     connection: StorageAdminConnection, connect_string: str, partition_id: int, session_id: int
 ) -> None:

@@ -201,7 +201,7 @@ async def _holding_mark(
     return holds
 
 
-def _ids(partitions: Iterable[int], params: StoreParams) -> list[int]:
+def chosen_ids(partitions: Iterable[int], params: StoreParams) -> list[int]:
     """Checked here, because a 0.13.2 node answers a wrong id by closing the connection."""
     chosen = sorted(set(partitions))
     for partition_id in chosen:
@@ -213,7 +213,7 @@ def _ids(partitions: Iterable[int], params: StoreParams) -> list[int]:
 async def check_partitions(store: ZooKeeperStore, root: str, partitions: Iterable[int]) -> None:
     """AdminError unless the cluster has these partitions."""
     _, params = await read_params(store, root)
-    _ids(partitions, params)
+    chosen_ids(partitions, params)
 
 
 async def set_assignment(
@@ -227,10 +227,11 @@ async def set_assignment(
     delete_files: bool = False,
 ) -> None:
     """Assign these partitions to a node, or remove them from it. Un-assigning resets their marks;
-    `delete_files` deletes the data too, also what a deletion left that did not come to its end. Without it
-    partitions that the node does not have are skipped when un-assigning."""
+    `delete_files` deletes the data too, whoever needs them (`delete_copies` asks first), also what a
+    deletion left that did not come to its end. Without it partitions that the node does not have are skipped
+    when un-assigning."""
     _, params = await read_params(store, root)
-    chosen = _ids(partitions, params)
+    chosen = chosen_ids(partitions, params)
     async with admin_connection(admin, params, tls) as connection:
         if not assigned and not delete_files:
             held = await connection.partition_status()
@@ -250,7 +251,7 @@ async def set_availability(
 ) -> None:
     """Switch the available flag of these partitions on a node."""
     _, params = await read_params(store, root)
-    chosen = _ids(partitions, params)
+    chosen = chosen_ids(partitions, params)
     async with admin_connection(admin, params, tls) as connection:
         await connection.set_available(chosen, available)
 
@@ -277,7 +278,7 @@ async def remove_replica(
     answer, and neither ZooKeeper nor the node is changed.
     """
     _, params = await read_params(store, root)
-    _ids([partition_id], params)
+    chosen_ids([partition_id], params)
     paths = ClusterPaths(root)
     if dry_run:
         store = DryRunStore(store)
@@ -440,7 +441,7 @@ async def max_transaction_id(
     `offline` is needed when the partition is unavailable there, and forbidden when it is available.
     """
     _, params = await read_params(store, root)
-    _ids([partition_id], params)
+    chosen_ids([partition_id], params)
     async with admin_connection(admin, params, tls) as admin_port:
         info = await admin_port.last_session_info(partition_id)
         data = await StorageConnection.open(

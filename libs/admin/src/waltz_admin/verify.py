@@ -33,7 +33,9 @@ from waltz_cluster.replica_rules import (
     NoAnswer,
     NotHeld,
     ReplicaAnswer,
+    Standing,
     change_incomplete,
+    standing_of,
     why_not_current,
 )
 from waltz_cluster.serializers import PartitionMetadata
@@ -228,14 +230,15 @@ def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> lis
     owner = owners[0] if len(owners) == 1 else None
     answer = answers.servers.get(owner, ServerAnswer()) if owner is not None else ServerAnswer()
     validity = _validity(view, owners)
-    quorum = _quorum(partition_id, replicas, answers)
+    metadata = view.metadata.get(partition_id)
+    quorum = _quorum(partition_id, replicas, metadata, answers)
     reasons = {
         Check.ZK_VALIDITY: validity,
         Check.SERVER_CONSISTENCY: validity or _server_consistency(partition_id, owner, answers),
         Check.STORAGE_CONNECTIVITY: _connectivity(owner, replicas, answer),
         Check.STORAGE_CONSISTENCY: _storage_consistency(partition_id, replicas, answers),
         Check.QUORUM: quorum,
-        Check.RECOVERY: _recovery(partition_id, replicas, view.metadata.get(partition_id), answers),
+        Check.RECOVERY: _recovery(partition_id, replicas, metadata, answers),
         Check.HEALTH: _health(partition_id, owner, answer) or quorum,
     }
     return [CheckResult(partition_id, one, reason) for one, reason in reasons.items()]
@@ -297,16 +300,26 @@ def _under_two_names(replicas: list[str], answers: Answers) -> str:
     return ""
 
 
-def _quorum(partition_id: int, replicas: list[str], answers: Answers) -> str:
-    return shortage({node: _unable(partition_id, answers.partitions(node)) for node in replicas})
+def _quorum(
+    partition_id: int, replicas: list[str], metadata: PartitionMetadata | str | None, answers: Answers
+) -> str:
+    return shortage({node: _unable(partition_id, node, metadata, answers) for node in replicas})
 
 
-def _unable(partition_id: int, held: Mapping[int, bool] | None) -> str:
+def _unable(partition_id: int, node: str, metadata: PartitionMetadata | str | None, answers: Answers) -> str:
+    """One that was emptied within a session takes no write of it, and has no vote in the next one."""
+    held = answers.partitions(node)
     if held is None:
         return "does not answer"
     if partition_id not in held:
         return "does not have it"
-    return "" if held[partition_id] else "unavailable"
+    if not held[partition_id]:
+        return "unavailable"
+    if isinstance(metadata, PartitionMetadata):
+        standing, why = standing_of(metadata, node, answers.copy(node, partition_id))
+        if standing is Standing.SET_BACK:
+            return why
+    return ""
 
 
 def _recovery(

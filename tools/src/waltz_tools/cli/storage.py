@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from waltz_admin import offline_copy, storage_admin
+from waltz_admin.delete_copies import delete_copies
 from waltz_cluster.config.settings import TlsFileSettings
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_tools.cli.common import (
@@ -114,12 +115,27 @@ def remove_partition(
     delete: Annotated[
         bool, typer.Option("--delete-storage-files", "-d", help="Delete the data too.")
     ] = False,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept-data-loss",
+            help="Delete the data also where the other replicas are not proven to have all of it.",
+        ),
+    ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Remove partitions from a node."""
+    """Remove partitions from a node.
+
+    Data are deleted only while a quorum of the other replicas is current; nothing is checked where the files
+    stay.
+    """
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
+
+    async def delete_proven(c: Context) -> None:
+        await delete_copies(c.store, c.root, admin, chosen, tls=c.tls, dry_run=dry_run)
+
     if dry_run:
 
         async def look(c: Context) -> storage_admin.NodeStatus:
@@ -130,6 +146,8 @@ def remove_partition(
         status = run_admin(config, look)
         if status.error is not None:
             raise ToolError(status.error)
+        if delete and not accept:
+            run_admin(config, delete_proven)
         held = [p for p in status.partitions if p.partition_id in chosen]
         size = SizeBytes(sum(p.log_bytes or 0 for p in held))
         ids = [p.partition_id for p in held]
@@ -147,12 +165,12 @@ def remove_partition(
     if delete:
         confirm(f"the data of partitions {partition} on {admin} are deleted", yes)
 
-    async def work(c: Context) -> None:
+    async def remove(c: Context) -> None:
         await storage_admin.set_assignment(
             c.store, c.root, admin, chosen, False, tls=c.tls, delete_files=delete
         )
 
-    run_admin(config, work)
+    run_admin(config, delete_proven if delete and not accept else remove)
     render_result(
         output, f"{admin} no longer has partitions {partition}", node=admin, removed=chosen, deleted=delete
     )
