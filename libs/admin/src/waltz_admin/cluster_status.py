@@ -90,6 +90,8 @@ class StorageStatus:
     partitions: tuple[int, ...]
     error: str | None
     disk: NodeDisk | None = None
+    surplus: tuple[int, ...] = ()
+    """Partitions that it has and is not assigned in ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,9 @@ def _node(
 ) -> StorageStatus:
     if status is None:
         return StorageStatus(node, group, partitions, "it has no admin port in ZooKeeper")
-    return StorageStatus(node, group, partitions, status.error, status.disk)
+    held = {int(copy.partition_id) for copy in status.partitions if copy.assigned}
+    surplus = tuple(sorted(held.difference(partitions)))
+    return StorageStatus(node, group, partitions, status.error, status.disk, surplus)
 
 
 def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> ServerStatus:

@@ -25,6 +25,8 @@ HOW_TO_REMOVE = (
     "no storage node can be there: `waltz zk unassign-partition` with what it has, then `waltz zk remove-storage-node`, "
     "both with exactly this text"
 )
+REMOVE_SURPLUS = "waltz storage sync-partitions --remove-surplus"
+"""Un-assigns copies that ZooKeeper does not assign, where no session needs them."""
 
 
 @dataclass(frozen=True, slots=True)

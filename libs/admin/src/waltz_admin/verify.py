@@ -24,7 +24,7 @@ from waltz_admin.safety import ask_copy
 from waltz_admin.same_node import Identity, identity
 from waltz_admin.server_admin import ServerAdminConnection
 from waltz_admin.storage_admin import admin_connection
-from waltz_admin.tree import admin_endpoint
+from waltz_admin.tree import REMOVE_SURPLUS, admin_endpoint
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.quorum import said_once, shortage
@@ -288,7 +288,11 @@ def _storage_consistency(partition_id: int, replicas: list[str], answers: Answer
     missing, surplus = sorted(set(replicas) - having), sorted(having - set(replicas))
     if missing:
         return f"not assigned on {', '.join(missing)}"
-    return f"assigned on {', '.join(surplus)} too" if surplus else ""
+    if surplus:
+        return (
+            f"assigned on {', '.join(surplus)} too, and not in ZooKeeper: `{REMOVE_SURPLUS}` removes it there"
+        )
+    return ""
 
 
 def _under_two_names(replicas: list[str], answers: Answers) -> str:

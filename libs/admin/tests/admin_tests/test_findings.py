@@ -158,6 +158,9 @@ STAGED: dict[str, ClusterStatus] = {
     "replica-unavailable": status(partition(*replicas(C, C, Standing.UNAVAILABLE))),
     "replica-behind": status(partition(*replicas(C, C, Standing.BEHIND))),
     "replica-incomplete": status(partition(*replicas(C, C, Standing.INCOMPLETE))),
+    "replica-surplus": replace(
+        status(partition(*replicas(C, C, C))), nodes=(StorageStatus("d:1", 1, (1,), None, surplus=(0,)),)
+    ),
     "not-started": status(partition(*replicas(C, C, Standing.NOT_STARTED))),
 }
 """One state for each rule."""
@@ -191,6 +194,13 @@ def test_what_is_only_to_be_expected_is_no_problem() -> None:
     assert [one.rule.severity for one in soon] == [Severity.SOON]
     assert problems(soon) == []
     assert len(problems(find(STAGED["disk-full"]))) == 1
+
+
+def test_of_a_copy_that_no_list_names_the_command_that_removes_it_is_named() -> None:
+    (found,) = find(STAGED["replica-surplus"])
+    assert found.finding == "storage node d:1 has partition 0, and is not assigned to have it"
+    assert "`waltz storage sync-partitions --remove-surplus`" in found.next_step
+    assert not problems([found])
 
 
 def test_evidence_is_bounded_and_what_is_left_out_is_counted() -> None:

@@ -12,7 +12,7 @@ from waltz_admin.findings.rules import ZOOKEEPER_OLDER, find, problems
 from waltz_admin.status import summarize
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
-from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer, VerifyReport, check
+from waltz_admin.verify import Answers, Check, NodeAnswer, ServerAnswer, VerifyReport, check
 from waltz_admin.view import ClusterView
 from waltz_cluster.replica_rules import ReplicaAnswer, Standing
 from waltz_cluster.serializers import (
@@ -216,6 +216,25 @@ def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
         "c:1": Standing.CURRENT,
     }
     assert "storage node b:1: its disk is full, its replicas take no appends" in problems(find(status))
+
+
+def test_a_copy_that_is_assigned_on_a_node_and_not_in_zookeeper_is_named() -> None:
+    """By status and by verify, until it is un-assigned; files that were left behind are none."""
+    view = _view(metadata(), registered=True)
+    others = dict.fromkeys(NODES, (P,)) | {"d:1": ()}
+    view = replace(view, nodes=replace(view.nodes, partitions=others))
+    answers = Answers({}, dict.fromkeys(NODES, _answer(held())) | {"d:1": _answer(held())})
+
+    def found(copy: NodePartition) -> list[str]:
+        nodes = {"d:1": NodeStatus(Endpoint("d", 2), (copy,))}
+        return [one.rule.name for one in find(summarize(view, answers, nodes))]
+
+    assert "replica-surplus" in found(held())
+    assert "replica-surplus" not in found(held(assigned=False))
+    reasons = {one.check: one.reason for one in check(P, view, answers)}
+    assert reasons[Check.STORAGE_CONSISTENCY] == (
+        "assigned on d:1 too, and not in ZooKeeper: `waltz storage sync-partitions --remove-surplus` removes it there"
+    )
 
 
 def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, StorageStatus
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.findings.finding import Finding, Rule, Severity
-from waltz_admin.tree import HOW_TO_REMOVE, parse_connect_string
+from waltz_admin.tree import HOW_TO_REMOVE, REMOVE_SURPLUS, parse_connect_string
 from waltz_cluster.quorum import id_ranges, quorum_of, said_once
 from waltz_cluster.replica_rules import Standing
 
@@ -127,6 +127,12 @@ REPLICA_INCOMPLETE = Rule(
     "A replica takes part and does not show its record at the low-water mark.",
     alerts=("WaltzReplicaBehind",),
 )
+REPLICA_SURPLUS = Rule(
+    "replica-surplus",
+    Severity.SOON,
+    "A node has a copy of a partition that ZooKeeper does not assign to it.",
+    no_alert="no replica is missing; it takes disk space, and `waltz cluster verify` does not pass",
+)
 NOT_STARTED = Rule(
     "not-started",
     Severity.STOPPED,
@@ -137,7 +143,7 @@ NOT_STARTED = Rule(
 RULES = (
     NO_SERVER, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN, NO_REPLICA, NODE_SILENT, DISK_FULL,
     DISK_FILLS, SERVER_SILENT, SERVER_CUT_OFF, REPLICA_CHANGE, REPLICA_UNASSIGNED, REPLICA_SET_BACK,
-    REPLICA_UNAVAILABLE, REPLICA_BEHIND, REPLICA_INCOMPLETE, NOT_STARTED,
+    REPLICA_UNAVAILABLE, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
 )  # fmt: skip
 """All of them, in the order in which they are best dealt with."""
 
@@ -268,6 +274,16 @@ def _nodes(status: ClusterStatus) -> Iterable[Finding]:
                 _step_of_silent(node.node),
                 (reason, f"it holds {_counted(node.partitions)}"),
                 node.partitions,
+                (node.node,),
+            )
+        if node.surplus:
+            yield Finding(
+                REPLICA_SURPLUS,
+                f"storage node {node.node} has {_counted(node.surplus)}, and is not assigned to have it",
+                f"if no change of replicas is in progress: `{REMOVE_SURPLUS}`; it keeps what the last session may "
+                "still need, and the files",
+                (f"ZooKeeper assigns it {_counted(node.partitions)}",),
+                node.surplus,
                 (node.node,),
             )
         yield from _disk(node)
