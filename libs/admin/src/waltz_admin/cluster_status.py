@@ -92,6 +92,8 @@ class StorageStatus:
     disk: NodeDisk | None = None
     surplus: tuple[int, ...] = ()
     """Partitions that it has and is not assigned in ZooKeeper."""
+    refused: bool = False
+    """It answers, and refuses connections of this cluster; `error` says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,11 @@ class UnreachableError(AdminError):
     retriable = True
 
 
+class OpenRefusedError(UnreachableError):
+    """A storage node answered, and refused the connection: it has the key of another cluster, or another number
+    of partitions."""
+
+
 class RefusedError(UnreachableError):
     """A process answered, and refused: there is no doubt that it is there."""
 

@@ -197,16 +197,23 @@ def _tree(
 async def _held(
     store: ZooKeeperStore, root: str, nodes: Sequence[NodeGiven], lost: Collection[str], tls: TlsSettings
 ) -> dict[str, dict[int, NodePartition]]:
-    """Node → partition → its copy. UnsafeChangeError: a node does not answer and is not named as lost."""
+    """Node → partition → its copy. UnsafeChangeError: a node refuses, or does not answer and is not named as lost."""
     statuses = {one.node: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
     found: dict[str, dict[int, NodePartition]] = {}
     silent: dict[str, str] = {}
+    refusing: dict[str, str] = {}
     for node in nodes:
         status = statuses[node.connect_string]
         if status.error is None:
             found[node.connect_string] = {int(c.partition_id): c for c in status.partitions if c.assigned}
         elif node.connect_string not in lost:
-            silent[node.connect_string] = status.error
+            (refusing if status.refused else silent)[node.connect_string] = status.error
+    if refusing:
+        first = min(refusing)
+        raise UnsafeChangeError(
+            f"{', '.join(sorted(refusing))} answers, and is not of this cluster ({refusing[first]}): check the key, the number of "
+            "partitions and the address; do not name it with --lost, its copies are there"
+        )
     if silent:
         first = min(silent)
         raise UnsafeChangeError(

@@ -158,7 +158,7 @@ def _node(
         return StorageStatus(node, group, partitions, "it has no admin port in ZooKeeper")
     held = {int(copy.partition_id) for copy in status.partitions if copy.assigned}
     surplus = tuple(sorted(held.difference(partitions)))
-    return StorageStatus(node, group, partitions, status.error, status.disk, surplus)
+    return StorageStatus(node, group, partitions, status.error, status.disk, surplus, status.refused)
 
 
 def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> ServerStatus:

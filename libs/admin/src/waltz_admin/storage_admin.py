@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.dry_run import DryRunStore
-from waltz_admin.errors import AdminError, RefusedError, StorageNodeError, UnreachableError, UnsafeChangeError
+from waltz_admin.errors import (
+    AdminError,
+    OpenRefusedError,
+    RefusedError,
+    StorageNodeError,
+    UnreachableError,
+    UnsafeChangeError,
+)
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
 from waltz_admin.safety import AdminPortProbe, check_no_later, check_removal, shows_record
@@ -35,6 +42,8 @@ class NodeStatus:
     error: str | None = None
     disk: NodeDisk | None = None
     """None: it did not answer, or is of release 0.13.2."""
+    refused: bool = False
+    """It answered, and refused the connection (`OpenRefusedError`)."""
     node: str = ""
     """Its name in ZooKeeper, of which `admin` is made; empty where the admin port alone was given."""
 
@@ -74,11 +83,14 @@ class SyncReport:
         return not self.failed
 
 
+_HUNG_UP = "the peer closed the connection"
+
+
 async def open_admin(
     endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
 ) -> StorageAdminConnection:
-    """A connection to an admin port, which the caller closes; UnreachableError. `reports`: see
-    `StorageAdminConnection.open`."""
+    """A connection to an admin port, which the caller closes; UnreachableError, OpenRefusedError. `reports`:
+    see `StorageAdminConnection.open`."""
     context = client_context(tls)
     try:
         return await StorageAdminConnection.open(
@@ -88,8 +100,12 @@ async def open_admin(
             tls=context,
             reports=reports,
         )
+    except RequestFailedError as error:
+        raise OpenRefusedError(f"storage node {endpoint}: {error}") from error
     except (WaltzProtocolError, OSError) as error:
         reason = str(error).replace(f"cannot connect to {endpoint}: ", "cannot connect: ")
+        if reason.endswith(_HUNG_UP):  # as a storage port does
+            reason += ": is this the admin port?"
         raise UnreachableError(f"storage node {endpoint}: {reason}") from error
 
 
@@ -146,7 +162,7 @@ async def _status(
             state = await read_state(connection)
             return NodeStatus(endpoint, state.partitions, disk=state.disk)
     except AdminError as error:
-        return NodeStatus(endpoint, error=str(error))
+        return NodeStatus(endpoint, error=str(error), refused=isinstance(error, OpenRefusedError))
     except TimeoutError:
         return NodeStatus(
             endpoint, error=f"storage node {endpoint}: no answer within {timeout_seconds or 0:g} s"

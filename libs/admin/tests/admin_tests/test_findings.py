@@ -196,6 +196,15 @@ def test_what_is_only_to_be_expected_is_no_problem() -> None:
     assert len(problems(find(STAGED["disk-full"]))) == 1
 
 
+def test_a_node_of_another_cluster_is_not_called_silent() -> None:
+    node = StorageStatus("a:1", 1, (0,), "refused to open: its key is another one", refused=True)
+    (found,) = find(replace(status(partition(*replicas(C, C, C))), nodes=(node,)))
+    assert found.rule.name == "node-silent"
+    assert found.finding == "storage node a:1 refuses this cluster: refused to open: its key is another one"
+    assert "`waltz zk rebuild`" in found.next_step
+    assert "machine is up" not in found.next_step
+
+
 def test_of_a_copy_that_no_list_names_the_command_that_removes_it_is_named() -> None:
     (found,) = find(STAGED["replica-surplus"])
     assert found.finding == "storage node d:1 has partition 0, and is not assigned to have it"

@@ -20,7 +20,7 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
+from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId, SessionInfo
 
 ROOT = "/waltz"
 NO_TLS = TlsSettings(enabled=False)
@@ -196,3 +196,16 @@ async def test_what_two_names_lead_to_is_no_surplus(cluster: Cluster) -> None:
     with pytest.raises(AdminError, match="are one storage node under two names"):
         await storage_admin.sync_partitions(cluster.store, ROOT, tls=NO_TLS, remove_surplus=True)
     assert (first.orders, second.orders) == ([], [])
+
+
+async def test_who_is_at_a_port_that_is_not_the_admin_port_of_this_cluster(cluster: Cluster) -> None:
+    node = await cluster.start(uuid4())
+    (found,) = await storage_admin.list_nodes(
+        cluster.store, ROOT, NO_TLS, admin=Endpoint("127.0.0.1", node.storage_port)
+    )
+    assert (found.error or "").endswith("the peer closed the connection: is this the admin port?")
+    assert not found.refused
+    node.key = uuid4()
+    (found,) = await storage_admin.list_nodes(cluster.store, ROOT, NO_TLS, admin=node.admin)
+    assert "refused to open: wrong key" in (found.error or "")
+    assert found.refused

@@ -110,6 +110,8 @@ async def test_a_named_producer_is_part_of_an_export_and_keeps_its_client_id() -
     assert await write_tree(target, "/elsewhere", tree)
     there = ZooKeeperProducers(target, ClusterPaths("/elsewhere"), random.Random(0))
     assert await there.find(name) == record
+    (server,), _ = await store.get_children(PATHS.server_descriptors)
+    await store.delete(f"{PATHS.server_descriptors}/{server}")
     await seeding.delete(store, ROOT, "demo", force=True)
     assert await store.exists(ROOT) is None
 
@@ -374,6 +376,16 @@ async def test_safety_a8_two_nodes_of_a_rebuild_have_no_port_in_common() -> None
             await rebuilt(first, first)
         with pytest.raises(StorageNodeError, match="belong to two processes"):
             await rebuilt(first, replace(second, admin_port=third.admin_port))
+
+
+async def test_a_node_that_refuses_the_key_is_not_to_be_named_as_lost() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack, 2)
+        wrong = ClusterGiven("demo", uuid4(), 1, 2, 1000)
+        with pytest.raises(UnsafeChangeError, match="answers, and is not of this cluster") as refusal:
+            await rebuild_tree(wrong, there.given(0, 1), (), tls=NO_TLS, root=ROOT, at=AT)
+        assert "do not name it with --lost" in str(refusal.value)
+        assert "bring it back" not in str(refusal.value)
 
 
 async def test_safety_a2_that_a_partition_was_never_used_needs_a_majority() -> None:

@@ -64,7 +64,7 @@ NO_REPLICA = Rule(
 NODE_SILENT = Rule(
     "node-silent",
     Severity.REDUCED,
-    "A storage node does not answer.",
+    "A storage node does not answer, or refuses the cluster's key.",
     alerts=("WaltzProcessDown", "WaltzNodeUnreachable"),
 )
 DISK_FULL = Rule(
@@ -270,8 +270,8 @@ def _nodes(status: ClusterStatus) -> Iterable[Finding]:
                 reason = f"admin port {reason.removeprefix('storage node ')}"
             yield Finding(
                 NODE_SILENT,
-                f"storage node {node.node} does not answer: {reason}",
-                _step_of_silent(node.node),
+                f"storage node {node.node} {'refuses this cluster' if node.refused else 'does not answer'}: {reason}",
+                STEP_OF_REFUSING if node.refused else _step_of_silent(node.node),
                 (reason, f"it holds {_counted(node.partitions)}"),
                 node.partitions,
                 (node.node,),
@@ -287,6 +287,13 @@ def _nodes(status: ClusterStatus) -> Iterable[Finding]:
                 (node.node,),
             )
         yield from _disk(node)
+
+
+STEP_OF_REFUSING = (
+    "it is the storage node of another cluster, or the tree in ZooKeeper is not that of its data: compare "
+    "`waltz zk show-cluster-key` with the key that `waltz disk check DIR` prints; if this cluster was created anew after a "
+    "loss, put the old tree back (`waltz zk import`, `waltz zk rebuild`)"
+)
 
 
 def _step_of_silent(node: str) -> str:
