@@ -270,11 +270,32 @@ def test_of_two_lost_disks_both_are_named_with_the_way_out() -> None:
     assert found[0].rule.name == "undecidable"
     for text in (
         "bring a:1, b:1 back",
-        "forget -s a:1 --accept-data-loss",
-        "forget -s b:1 --accept-data-loss",
+        "forget -s a:1 -p 0 --accept-data-loss",
+        "forget -s b:1 -p 0 --accept-data-loss",
     ):
         assert text in found[0].next_step
+    many = (partition(*replicas(S, S, C), number=n, healthy=n == 2) for n in range(4))
+    first, *rest = find(status(*many))
+    assert "forget -s b:1 -p 0-1,3 --accept-data-loss" in first.next_step
+    steps = {one.partitions: one.next_step for one in rest if one.nodes == ("a:1",)}
+    assert "leave it running" not in steps[0, 1, 3]
+    assert "leave it running" in steps[2,]
     assert find(status(partition(*replicas(S, C, C), healthy=False)))[0].rule.name == "not-open"
+
+
+def test_while_a_quorum_is_left_nothing_is_given_up() -> None:
+    five = [Replica(f"{n}:1", one) for n, one in zip("abcde", (S, U, C, C, C), strict=True)]
+    assert "forget" not in " ".join(one.next_step for one in find(status(partition(*five, healthy=False))))
+
+
+def test_nodes_without_a_copy_are_given_theirs_first() -> None:
+    """As on new disks: only then is it known that what they held is lost."""
+    lacks = Standing.UNASSIGNED
+    for standings in ((lacks, lacks, C), (S, lacks, C)):
+        found = find(status(partition(*replicas(*standings), healthy=False)))
+        assert found[0].next_step.startswith("`waltz storage sync-partitions`")
+    assert find(status(partition(*replicas(U, lacks, C), healthy=False)))[0].rule.name == "no-quorum"
+    assert find(status(partition(*replicas(C, lacks, C), healthy=False)))[0].next_step.startswith("wait")
 
 
 def test_a_finding_is_about_those_who_share_its_cause() -> None:

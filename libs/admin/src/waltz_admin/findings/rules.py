@@ -200,7 +200,8 @@ def _closed_partitions(status: ClusterStatus) -> Iterable[Finding]:
             ids = tuple(p.partition_id for p in alike)
             nodes = tuple(dict.fromkeys(r.node for p in alike for r in p.replicas))
             servers = tuple(dict.fromkeys(str(p.server) for p in alike if p.server is not None))
-            yield Finding(rules[name], line, step, _evidence_of_closed(alike), ids, nodes, servers)
+            next_step = step.replace(_IDS, id_ranges(ids))
+            yield Finding(rules[name], line, next_step, _evidence_of_closed(alike), ids, nodes, servers)
 
 
 def _reason(partition: PartitionStatus) -> str:
@@ -208,23 +209,34 @@ def _reason(partition: PartitionStatus) -> str:
     return f"{partition.problem}{waits}"
 
 
+_IDS = "\0"
+"""In a next step: the partitions that share it."""
+
+
 def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
     """The rule that a partition without writes is a case of, and the next step."""
     if partition.ahead:
-        number = partition.partition_id
         return ZOOKEEPER_OLDER, (
             "restore ZooKeeper's data from a newer copy, or rebuild them from what the nodes hold: "
-            f"`waltz zk accept-restored -p {number} --dry-run`, then without it; remove nothing from a node before"
+            f"`waltz zk accept-restored -p {partition.partition_id} --dry-run`, then without it; remove nothing from a node before"
         )
     lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
-    able = len(partition.replicas) - len(lost) - len(silent)
-    if lost and (silent or able < quorum_of(len(partition.replicas))):
+    lacking = [r.node for r in partition.replicas if r.standing is Standing.UNASSIGNED]
+    short = len(partition.replicas) - len(lost) - len(silent) - len(lacking) < quorum_of(
+        len(partition.replicas)
+    )
+    if short and lacking and not silent:
+        return (
+            NOT_OPEN,
+            f"`waltz storage sync-partitions`: it is assigned to {', '.join(lacking)} and not there",
+        )
+    if short and lost:
         nodes = [r.node for r in silent or lost]
-        forget = ", ".join(f"`waltz storage forget -s {r.node} --accept-data-loss`" for r in lost)
+        forget = ", ".join(f"`waltz storage forget -s {r.node} -p {_IDS} --accept-data-loss`" for r in lost)
         return UNDECIDABLE, (
             f"bring {', '.join(nodes)} back with {'its' if len(nodes) == 1 else 'their'} data first; only if that is "
-            f"impossible, in these partitions (-p): {forget}"
+            f"impossible: {forget}"
         )
     if silent:
         return NO_QUORUM, f"bring back {', '.join(r.node for r in silent)}, with the data they have"
@@ -398,14 +410,18 @@ def _changes(status: ClusterStatus) -> Iterable[Finding]:
 
 def _replicas(status: ClusterStatus) -> Iterable[Finding]:
     """One finding for all partitions of a node that are in the same state."""
-    alike: dict[tuple[str, Standing], list[tuple[int, Replica]]] = {}
+    alike: dict[tuple[str, Standing, bool], list[tuple[int, Replica]]] = {}
     for partition in status.partitions:
+        undecided = not partition.healthy and _why_closed(partition)[0] is UNDECIDABLE
         for replica in partition.replicas:
-            alike.setdefault((replica.node, replica.standing), []).append((partition.partition_id, replica))
-    for (node, standing), held in alike.items():
+            key = replica.node, replica.standing, undecided and replica.standing is Standing.SET_BACK
+            alike.setdefault(key, []).append((partition.partition_id, replica))
+    for (node, standing, undecided), held in alike.items():
         found = _replica(node, standing, held)
         if found is not None:
             rule, text, step = found
+            if undecided:
+                step = "it is not filled before the partition is open again: see there"
             ids = tuple(partition for partition, _ in held)
             yield Finding(
                 rule, f"{node}, partitions {_ids(held)}: {text}", step, _evidence_of(held), ids, (node,)
@@ -442,7 +458,7 @@ def _replica(
             return (
                 REPLICA_SET_BACK,
                 "the disk was lost, or is an older copy",
-                "leave it running: it is filled again once the other replicas have decided, or what it held is given up",
+                "leave it running: it is filled again once the other replicas have decided",
             )
         case Standing.UNAVAILABLE:
             return (
