@@ -35,7 +35,7 @@ def test_zk_create_list_and_delete(live: Live, tmp_path: Path) -> None:
     assert "'demo', not 'other'" in live.run("zk", "delete", "-c", config, "-n", "other", "--yes").error()
     assert "pass --yes" in live.run("zk", "delete", "-c", config, "-n", "demo").error(2)
     forced = live.ok("zk", "delete", "--cli-config-path", config, "--name", "other", "--force", "--dry-run")
-    assert forced.out == "would delete other\n"
+    assert forced.out == "would delete demo\n"
     live.ok("zk", "list", "-c", config)
     live.ok("zk", "delete", "-c", config, "-n", "other", "-f", "--yes")
     assert live.run("zk", "list", "-c", config).code == 1

@@ -58,8 +58,8 @@ class UnreachableError(AdminError):
 
 
 class OpenRefusedError(UnreachableError):
-    """A storage node answered, and refused the connection: it has the key of another cluster, or another number
-    of partitions."""
+    """A storage node answered, and refused the connection: it has the key of another cluster, or another
+    number of partitions."""
 
 
 class RefusedError(UnreachableError):

@@ -197,7 +197,8 @@ def _tree(
 async def _held(
     store: ZooKeeperStore, root: str, nodes: Sequence[NodeGiven], lost: Collection[str], tls: TlsSettings
 ) -> dict[str, dict[int, NodePartition]]:
-    """Node → partition → its copy. UnsafeChangeError: a node refuses, or does not answer and is not named as lost."""
+    """Node → partition → its copy. UnsafeChangeError: a node that is not named as lost refuses, or does not
+    answer."""
     statuses = {one.node: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
     found: dict[str, dict[int, NodePartition]] = {}
     silent: dict[str, str] = {}

@@ -276,6 +276,19 @@ async def _missing(
     return ops
 
 
+async def name_of(store: ZooKeeperStore, root: str) -> str:
+    """The name of the cluster there, as it is; empty where it has lost it. AdminError: there is none."""
+    paths = ClusterPaths(root)
+    await store.sync(root)
+    try:
+        data, _ = await store.get(paths.root)
+        return ClusterParams.from_bytes(data).name if data else ""
+    except NoNodeError:
+        raise AdminError(f"there is no cluster at {root}") from None
+    except SerializationError:
+        return ""
+
+
 async def delete(
     store: ZooKeeperStore, root: str, name: str, *, force: bool = False, cluster_key: UUID | None = None
 ) -> None:

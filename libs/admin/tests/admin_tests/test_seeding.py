@@ -13,6 +13,7 @@ from waltz_admin.errors import (
     WrongClusterNameError,
 )
 from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_admin.lock import AdminLock
 from waltz_admin.view import ClusterView, probe, read_view
 from waltz_cluster.errors import ClusterNotFoundError, ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryZooKeeper
@@ -259,6 +260,31 @@ async def test_zookeeper_6_15_half_made_clusters_can_be_deleted() -> None:
     await store.create("/lost/store", StoreParams(KEY, 4).to_bytes())
     with pytest.raises(WrongClusterNameError, match="lost its name"):
         await seeding.delete(store, "/lost", "demo")
+
+
+async def test_the_real_name_is_known_before_a_cluster_is_deleted_whatever_its_name(
+    store: ZooKeeperStore, root: str
+) -> None:
+    with pytest.raises(AdminError, match="there is no cluster at"):
+        await seeding.name_of(store, root)
+    await seeding.create(store, root, "demo", 4)
+    assert await seeding.name_of(store, root) == "demo"
+    for lost in (None, b"\x07"):
+        await store.set(root, lost)
+        assert await seeding.name_of(store, root) == ""
+    await seeding.delete(store, root, "other", force=True)
+
+
+async def test_nothing_advises_to_create_a_cluster_that_lost_its_store(
+    store: ZooKeeperStore, root: str
+) -> None:
+    await seeding.create(store, root, "demo", 4)
+    await seeding.delete(store, root, "demo")
+    with pytest.raises(ClusterNotFoundError, match="`waltz zk import` or `waltz zk rebuild`"):
+        await seeding.show_key(store, root)
+    with pytest.raises(AdminError, match="`waltz zk import` or `waltz zk rebuild`"):
+        async with AdminLock(store, ClusterPaths(root)):
+            pass
 
 
 async def test_a_cluster_with_servers_is_not_deleted(store: ZooKeeperStore, root: str) -> None:

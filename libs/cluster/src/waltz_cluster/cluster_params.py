@@ -72,11 +72,19 @@ async def read_store_params(store: ZooKeeperReads, root: str) -> StoreParams:
         data, _ = await store.get(path)
         params = StoreParams.from_bytes(data)
     except NoNodeError:
-        raise ClusterNotFoundError(f"there is no store at {path}: create the cluster first") from None
+        raise ClusterNotFoundError(no_store(path)) from None
     except SerializationError as error:
         raise ClusterNotFoundError(f"{path} does not hold store parameters: {error}") from None
     _check_count(path, params.num_partitions)
     return params
+
+
+def no_store(path: str) -> str:
+    """What is said where the root's `store` is missing."""
+    return (
+        f"there is no store at {path}: check cluster.root and zookeeper.connectString; if there was one, bring its data back "
+        "(`waltz zk import` or `waltz zk rebuild`); only if the cluster was never used, `waltz zk create` makes it"
+    )
 
 
 def _check_count(path: str, count: int) -> None:

@@ -96,16 +96,21 @@ def delete(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a cluster's records, if the name is right. There is no way back."""
+    """Delete a cluster's records, if the name is right and no server is registered. There is no way back.
 
-    async def work(c: Context) -> str:
+    --force does not skip the check for servers: they have to be stopped; one that was killed is registered
+    until its ZooKeeper session ends.
+    """
+
+    async def work(c: Context) -> None:
         await seeding.delete(_store(c, dry_run), c.root, name, force=force)
-        return f"the cluster at {c.root}" if force else name
 
+    if force:
+        name = run_admin(config, lambda c: seeding.name_of(c.store, c.root)) or "without a name"
     if not dry_run:
         confirm(f"all records of cluster {name} in ZooKeeper are deleted permanently", yes)
-    what = run_admin(config, work)
-    line = f"would delete {what}" if dry_run else f"deleted {what}"
+    run_admin(config, work)
+    line = f"would delete {name}" if dry_run else f"deleted {name}"
     render_result(output, line, name=name, deleted=not dry_run, dry_run=dry_run)
 
 
