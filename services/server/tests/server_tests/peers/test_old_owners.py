@@ -75,6 +75,7 @@ async def asked(
 async def test_many_tables_come_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async with asked(lambda pid, answer: answer(table(pid, 2000))) as (owners, ears, address):
         monkeypatch.setattr(module, "HAND_OVER_SECONDS", 30.0)
+        monkeypatch.setattr(module, "LINK_SECONDS", 60.0)
         found = await asyncio.gather(*(owners.ask(address, pid, 4) for pid in range(60)))
         assert len(owners._links) == 1
         assert sorted(ears.asked) == [(pid, 4) for pid in range(60)]
