@@ -15,8 +15,8 @@ TOOLS_BUGS = (
         "forgetting_is_advised_while_a_node_is_only_away",
         "A1",
         "rules.py",
-        "    if lost and (silent or",
-        "    if lost or (silent or",
+        "    if short and lost:",
+        "    if short or lost:",
         "An administrator is shown how to give up a copy that only has to be started.",
     ),
     _find(
