@@ -14,6 +14,7 @@ import structlog
 
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import STORAGE
+from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.messages import storage
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.free_space import FreeSpace
@@ -32,36 +33,46 @@ from .support import JOURNAL, assert_holds, batch, empty_disk, open_manager
 
 SESSION = 4
 
-STEPS: list[tuple[type, str]] = [
-    *(
-        (DiskPool, name)
-        for name in (
-            "became_busy",
-            "became_idle",
-            "count",
-            "submit",
-            "_back_from_thread",
-            "_finished",
-            "_run",
-            "_run_batch",
-            "_schedule_batch",
-            "_settle_when_due",
-            "_to_thread",
-        )
-    ),
+Step = tuple[type, str]
+ALWAYS: list[Step] = [
+    (DiskPool, "became_busy"),
+    (DiskPool, "became_idle"),
+    (DiskPool, "count"),
+    (DiskPool, "submit"),
+    (DiskPool, "_finished"),
+    (DiskPool, "_run"),
     (PartitionQueue, "done"),
     (PartitionQueue, "proceed"),
-    (JobLine, "add"),
-    (JobLine, "take"),
     (Job, "__init__"),
     (Job, "run"),
     (Request, "success"),
     (UnsentReplies, "sent"),
+    (Partition, "append"),
+]
+IN_BATCHES: list[Step] = [
+    (DiskPool, "_run_batch"),
+    (DiskPool, "_settle_when_due"),
     (FreeSpace, "batch_begins"),
     (FreeSpace, "batch_ends"),
-    (Partition, "append"),
     (StorageManager, "commit"),
+]
+ON_THREADS: list[Step] = [
+    (DiskPool, "_back_from_thread"),
+    (DiskPool, "_to_thread"),
     (ThreadPoolExecutor, "submit"),
+]
+WAYS: list[tuple[str, JournalSettings | None, bool, list[Step]]] = [
+    ("files", None, False, [*ON_THREADS, (JobLine, "add"), (JobLine, "take")]),
+    ("journal", JOURNAL, False, [*ON_THREADS, *IN_BATCHES, (DiskPool, "_schedule_batch")]),
+    ("files-inline", None, True, IN_BATCHES),
+    ("journal-inline", JOURNAL, True, IN_BATCHES),
+]
+"""Of an append: its name, the journal, whether it runs on the loop, and what it takes beside `ALWAYS`."""
+CASES = [
+    pytest.param(journal, inline, *step, behind, id=f"{way}-{step[0].__name__}.{step[1]}-{place}")
+    for way, journal, inline, more in WAYS
+    for step in (*ALWAYS, *more)
+    for behind, place in ((False, "before"), (True, "behind"))
 ]
 
 
@@ -79,7 +90,7 @@ class Replies:
         if self.closed:
             return
         for part in parts:
-            answer = STORAGE.decode(memoryview(part)[4:], 0)
+            answer = STORAGE.decode(memoryview(part)[FRAME_HEADER_SIZE:], 0)
             assert isinstance(answer, storage.SuccessResponse | storage.FailureResponse)
             assert answer.seq_num not in self.answers
             self.answers[answer.seq_num] = isinstance(answer, storage.SuccessResponse)
@@ -91,18 +102,16 @@ def append_of(channel: Replies, partition_id: int, txid: int) -> Request:
     return request
 
 
-def fails_once(real: Callable[..., Any], *, behind: bool) -> Callable[..., Any]:
+def fails_once(real: Callable[..., Any], raised: list[MemoryError], *, behind: bool) -> Callable[..., Any]:
     """In place of a function: raises before the real one, or behind it."""
-    raised = False
 
     def fails(*arguments: Any, **named: Any) -> Any:
-        nonlocal raised
         if raised:
             return real(*arguments, **named)
-        raised = True
+        raised.append(MemoryError())
         if behind:
             real(*arguments, **named)
-        raise MemoryError
+        raise raised[0]
 
     return fails
 
@@ -119,13 +128,14 @@ class Node:
         for partition_id in (0, 1):
             manager.assign(partition_id)
         manager.commit()
+        self.inline = inline
         self.connections = [Replies(), Replies()]
         self.defects: list[Exception] = []
         self.pool = DiskPool(
             manager,
             executor,
             StorageMetrics(MetricsRegistry(), manager),
-            inline_limits=InlineLimits() if inline else None,
+            inline_limits=InlineLimits(trial_jobs=0) if inline else None,
             on_defect=self.defects.append,
         )
 
@@ -133,7 +143,8 @@ class Node:
         """One to each partition, in two turns; an error in the turn of a connection closes that one."""
         for partition_id, connection in enumerate(self.connections):
             queue = self.pool.queue(partition_id)
-            for step in (partial(queue.offer, append_of(connection, partition_id, txid)), queue.kick):
+            kick = partial(queue.kick, alone=self.inline)
+            for step in (partial(queue.offer, append_of(connection, partition_id, txid)), kick):
                 try:
                     step()
                 except MemoryError:
@@ -158,29 +169,26 @@ class Node:
             assert_holds(partition, len(acknowledged))
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
-@pytest.mark.parametrize("inline", [False, True], ids=["threads", "inline"])
-@pytest.mark.parametrize("journal", [None, JOURNAL], ids=["files", "journal"])
-@pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("journal", "inline", "owner", "name", "behind"), CASES)
 async def test_safety_c1_everything_is_answered_or_the_node_ends(
-    owner: type,
-    name: str,
     journal: JournalSettings | None,
     inline: bool,
+    owner: type,
+    name: str,
     behind: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     with ThreadPoolExecutor(2) as executor, structlog.testing.capture_logs():
         node = Node(executor, journal, inline=inline)
-        fails = fails_once(getattr(owner, name), behind=behind)
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, fails)
-            node.append(0)
-            await node.ends_or(lambda: node.answered(0))
-        node.append(1)
-        await node.ends_or(lambda: node.answered(1))
+        raised: list[MemoryError] = []
+        monkeypatch.setattr(owner, name, fails_once(getattr(owner, name), raised, behind=behind))
+        for txid in (0, 1):
+            node.append(txid)
+            await node.ends_or(lambda txid=txid: node.answered(txid))  # type: ignore[misc]
         if not node.defects:
             async with asyncio.timeout(5):
                 await node.pool.drained()
+    assert set(map(id, node.defects)) <= set(map(id, raised))
+    assert raised
     node.assert_holds_what_it_acknowledged()

@@ -35,4 +35,4 @@ def vital(step: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P]
 
 
 def leave_to_the_loop(error: Exception) -> None:
-    """For tests and the simulator, which end with an error of their loop."""
+    """For tests and the simulator: who called the step hears of it."""
