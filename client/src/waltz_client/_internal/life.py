@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from waltz_client.errors import ClientClosedError, UsageError
@@ -22,6 +23,7 @@ class ClientLife:
         self.closing = False
         self.appends = 0
         self._loop = asyncio.get_running_loop()
+        self._thread_id = get_ident()
         self._name = f"waltz client {client_id}"
         self._ended = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
@@ -58,6 +60,8 @@ class ClientLife:
     def check_loop(self) -> None:
         """UsageError on another event loop, before close: nobody would wake who waits there. Without a loop
         nothing waits."""
+        if self._loop.is_running() and get_ident() == self._thread_id:
+            return  # a thread runs one loop at a time; asking for it costs a system call, and this each append
         running = asyncio._get_running_loop()
         if running is not self._loop and running is not None and not self.closed:
             raise UsageError("this client was entered on another event loop: open one in this loop")
