@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from waltz_admin.errors import AdminError, AdminLockBusyError, AdminLockLostError
-from waltz_cluster.cluster_params import no_store
+from waltz_cluster.cluster_params import nothing_there
 from waltz_cluster.errors import ConnectionLostError, NodeExistsError, NoNodeError, StoreError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import CheckOp, Op, SessionState, ZooKeeperStore
@@ -57,7 +57,7 @@ class AdminLock:
         except NodeExistsError:
             return await self._is_mine()  # an earlier attempt may have succeeded although its answer was lost
         except NoNodeError:
-            raise AdminError(no_store(self._paths.store)) from None
+            raise AdminError(nothing_there("store", self._paths.store)) from None
         return True
 
     async def _is_mine(self) -> bool:

@@ -51,11 +51,7 @@ async def read_cluster_params(store: ZooKeeperReads, root: str) -> ClusterParams
     try:
         data, _ = await store.get(root)
     except NoNodeError:
-        raise ClusterNotFoundError(
-            f"there is no cluster at {root}: check cluster.root and zookeeper.connectString; if there was one, bring its "
-            "data back (`waltz zk import` or `waltz zk rebuild`), for storage nodes refuse another one; "
-            "`waltz zk create` makes a new one"
-        ) from None
+        raise ClusterNotFoundError(nothing_there("cluster", root)) from None
     try:
         params = ClusterParams.from_bytes(data)
     except SerializationError as error:
@@ -72,18 +68,19 @@ async def read_store_params(store: ZooKeeperReads, root: str) -> StoreParams:
         data, _ = await store.get(path)
         params = StoreParams.from_bytes(data)
     except NoNodeError:
-        raise ClusterNotFoundError(no_store(path)) from None
+        raise ClusterNotFoundError(nothing_there("store", path)) from None
     except SerializationError as error:
         raise ClusterNotFoundError(f"{path} does not hold store parameters: {error}") from None
     _check_count(path, params.num_partitions)
     return params
 
 
-def no_store(path: str) -> str:
-    """What is said where the root's `store` is missing."""
+def nothing_there(what: str, path: str) -> str:
+    """What is said where a cluster's root, or its `store`, is missing."""
     return (
-        f"there is no store at {path}: check cluster.root and zookeeper.connectString; if there was one, bring its data back "
-        "(`waltz zk import` or `waltz zk rebuild`); only if the cluster was never used, `waltz zk create` makes it"
+        f"there is no {what} at {path}: check cluster.root and zookeeper.connectString; if there was one, bring its data back "
+        "(`waltz zk import` or `waltz zk rebuild`), for storage nodes refuse a cluster with another key; only if the cluster "
+        "was never used, `waltz zk create` makes it"
     )
 
 
