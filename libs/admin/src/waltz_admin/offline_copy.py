@@ -42,11 +42,6 @@ class Progress(NamedTuple):
     current: int
     target: int
 
-    @property
-    def fraction(self) -> float:
-        """0.0 to 1.0 of the ids up to the target."""
-        return 1.0 if self.target < 0 else min(1.0, (self.current + 1) / (self.target + 1))
-
 
 class AdminPort(Protocol):
     """The part of an admin connection that is used here."""

@@ -100,7 +100,6 @@ async def test_a_fresh_destination_is_filled_up_to_the_local_low_water_mark() ->
     assert done == Progress(50, 49, 49)
     assert b.records == a.records[:50]
     assert [p.current for p in seen] == [-1, 19, 39, 49]
-    assert [round(p.fraction, 2) for p in seen] == [0.0, 0.4, 0.8, 1.0]
     assert b.session == SessionInfo(-1, 49, 49)
 
 
@@ -235,4 +234,4 @@ async def test_a_source_that_is_behind_changes_nothing() -> None:
 async def test_nothing_to_do() -> None:
     a, b = source(0, -1), destination()
     done = await copy_partition(a, b, b, 3, 10)
-    assert (done, done.fraction) == (Progress(0, -1, -1), 1.0)
+    assert done == Progress(0, -1, -1)

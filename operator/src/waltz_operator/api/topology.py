@@ -343,11 +343,6 @@ def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
     )
 
 
-def tls_names(cluster: WaltzCluster) -> dict[str, tuple[str, ...]]:
-    """The DNS names in each role's certificate."""
-    return {role.role: role.dns_names for role in tls_roles(cluster)}
-
-
 def server_peer(cluster: WaltzCluster) -> str:
     """Name in the servers' certificate by which storage nodes know them."""
     return f"{cluster.metadata.name}-server.{cluster.metadata.namespace}"

@@ -17,7 +17,6 @@ from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
 from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
-from waltz_operator.api.migration import WaltzMigrationSpec
 from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication, ZooKeeperTls
 from waltz_operator.api.security import ClientAuthentication, TlsMode, shortest_address
 
@@ -229,20 +228,3 @@ def check_pod_template(path: str, template: PodTemplate) -> Iterable[Problem]:
                 yield _problem(f"{path}.spec.{field}", admission.NAMED)
             if field == "volumes" and any(entry.get("name") in admission.OWN_VOLUMES for entry in entries):
                 yield _problem(f"{path}.spec.volumes", admission.VOLUMES)
-
-
-def validate_migration(spec: WaltzMigrationSpec) -> list[Problem]:
-    """Everything that is wrong with a migration on its own; what its cluster has to do with it the planner
-    says."""
-    found = []
-    if [spec.move, spec.drain, spec.replace, spec.rebalance].count(None) != 3:
-        found.append(_problem("spec", admission.ONE_TASK))
-    move = spec.move
-    if move is not None:
-        if move.source == move.target:
-            found.append(_problem("spec.move", admission.OTHER_NODE))
-        if move.source.partition("-")[0] != move.target.partition("-")[0]:
-            found.append(_problem("spec.move", admission.SAME_GROUP))
-        for number in _repeated(str(partition) for partition in move.partitions or ()):
-            found.append(Problem("spec.move.partitions", f"{number} is there twice"))
-    return found

@@ -7,6 +7,7 @@ import ipaddress
 import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, GROUPS, VARIANTS, cluster
+from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.topology import (
     connect_string,
     copy_job_name,
@@ -14,7 +15,6 @@ from waltz_operator.api.topology import (
     operator_peer,
     server_peer,
     storage_nodes,
-    tls_names,
     tls_roles,
     zookeeper_claims,
     zookeeper_pods,
@@ -88,6 +88,10 @@ def test_names_of_copy_jobs_are_short_and_tell_jobs_apart() -> None:
     assert all(len(name) <= 63 for name in names)
 
 
+def dns_names(made: WaltzCluster) -> dict[str, tuple[str, ...]]:
+    return {role.role: role.dns_names for role in tls_roles(made)}
+
+
 def test_names_of_certificates() -> None:
     made = cluster(
         {
@@ -95,7 +99,7 @@ def test_names_of_certificates() -> None:
             "tls": {"extraNames": ["x.example.com", "10.0.0.9", "fd00::1"]},
         }
     )
-    names = tls_names(made)
+    names = dns_names(made)
     assert names["server"][0] == server_peer(made) == "ledger-server.demo"
     assert {"*.ledger-server.demo.svc", "ledger.demo.svc", "*.w.example.com", "x.example.com"} <= set(
         names["server"]
@@ -103,8 +107,8 @@ def test_names_of_certificates() -> None:
     assert "*.ledger-storage.demo.svc" in names["storage"]
     assert names["operator"] == (operator_peer(made),)
     assert tls_roles(made)[0].addresses == ("10.0.0.9", "fd00::1")
-    assert set(tls_names(cluster(VARIANTS["own certificates"]))) == {"server", "storage", "operator"}
-    assert tls_names(cluster(VARIANTS["plaintext"])) == {}
+    assert set(dns_names(cluster(VARIANTS["own certificates"]))) == {"server", "storage", "operator"}
+    assert dns_names(cluster(VARIANTS["plaintext"])) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from operator_tests.api.admission_table import BAD, BAD_MIGRATIONS, GOOD, GOOD_MIGRATIONS, Bad
+from operator_tests.api.admission_table import BAD, GOOD, Bad
 from operator_tests.resources.clusters import PLAIN, Spec, merged
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.api.parse import parse_cluster, parse_migration, status_body, stored_cluster
+from waltz_operator.api.parse import parse_cluster, status_body, stored_cluster
 from waltz_operator.api.parts import ZooKeeper
-from waltz_operator.api.validate import problems, validate_migration
+from waltz_operator.api.validate import problems
 
 
 def found(changes: Spec, name: str = "ledger") -> list[str]:
@@ -33,11 +33,6 @@ def test_each_mistake_is_one_line(bad: Bad) -> None:
 @pytest.mark.parametrize("good", GOOD, ids=str)
 def test_what_is_good_has_no_problem(good: Spec) -> None:
     assert found(good) == []
-
-
-@pytest.mark.parametrize("bad", BAD_MIGRATIONS, ids=lambda bad: bad.line)
-def test_each_mistake_of_a_migration_is_one_line(bad: Bad) -> None:
-    assert migration(**bad.changes) == [bad.line]
 
 
 @pytest.mark.parametrize("name", ["1st", "a.b", "x" * 31, "Upper", "end-"])
@@ -74,21 +69,6 @@ def test_what_cannot_be_read_names_the_field(changes: dict[str, Any], text: str)
         parse_cluster({**body, **changes})
     assert str(caught.value) == text
     assert caught.value.user_error
-
-
-def migration(**spec: Any) -> list[str]:
-    body = {
-        "apiVersion": "waltz.dev/v1alpha1",
-        "kind": "WaltzMigration",
-        "metadata": {"name": "m"},
-        "spec": {"cluster": "ledger", **spec},
-    }
-    return [str(problem) for problem in validate_migration(parse_migration(body).spec)]
-
-
-@pytest.mark.parametrize("good", GOOD_MIGRATIONS, ids=str)
-def test_a_good_migration_has_no_problem(good: Spec) -> None:
-    assert migration(**good) == []
 
 
 def test_a_status_survives_writing_and_reading() -> None:

@@ -26,7 +26,6 @@ from waltz_server.store.record_run import RecordRun
 RECORD_OVERHEAD_BYTES = 36
 """Bytes of a wire record besides its data: transaction id, ReqId, header, data length, checksum."""
 
-_TAIL_OVERHEAD_BYTES = 12
 _TAIL_TO_RECORD_BYTES = 24
 
 
@@ -45,13 +44,6 @@ class StoreNotOpenError(StoreError):
 
 class ReadFailedError(StoreError):
     """No replica could deliver the records asked for within the time limit."""
-
-    retriable = True
-
-
-class StoreBackPressureError(StoreError):
-    """More bytes are in flight than the setting allows; `StoreListener.store_writable` is called when it is
-    over."""
 
     retriable = True
 
@@ -121,11 +113,6 @@ class AppendEntry:
     def size_bytes(self) -> int:
         """Size of the wire record: 36 bytes plus the data."""
         return _TAIL_TO_RECORD_BYTES + len(self.tail)
-
-    @property
-    def data_size_bytes(self) -> int:
-        """Size of the data alone."""
-        return len(self.tail) - _TAIL_OVERHEAD_BYTES
 
 
 class StoreListener(Protocol):
