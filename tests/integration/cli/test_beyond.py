@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -141,6 +142,8 @@ def test_who_is_connected_and_which_locks_are_contended(live: Live) -> None:
         finally:
             process.kill()
     assert "NAME/KEY" in live.run("locks", "-n", "nonsense", "-t", "5").error(2)
+    for asked in (["locks"], ["client", "list"]):
+        assert "there is no partition 99: the cluster has" in live.run(*asked, "-p", "99").error(2)
 
 
 def test_the_load_of_servers_and_partitions_is_shown(live: Live) -> None:
@@ -238,6 +241,13 @@ def test_nobody_reads_the_output_any_more(live: Live) -> None:
     codes, error = shell(f"seq 100000 | {waltz} append -p 2 | head -1")
     assert codes[1:] == ["1", "0"]
     assert "Error: standard output was closed by its reader: ended after transaction" in error
+    assert shell(f"{waltz} cluster status | true") == (["0", "0"], "")
+    codes, error = shell(f"({waltz} append -p 2 --data x > /dev/full) | true")
+    assert codes == ["1", "0"]
+    assert re.fullmatch(
+        r"Error: .*No space left on device: ended after transaction \d+ of partition 2, which is committed\n",
+        error,
+    )
 
 
 def test_disk_check_reads_a_whole_directory(live: Live) -> None:

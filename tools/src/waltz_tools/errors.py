@@ -26,6 +26,9 @@ class UsageError(ToolError):
 class ReaderGoneError(ToolError):
     """Whoever read standard output has ended."""
 
+    def __init__(self) -> None:
+        super().__init__("standard output was closed by its reader")
+
 
 class DegradedError(ToolError):
     """The command worked, and what it found is not healthy."""

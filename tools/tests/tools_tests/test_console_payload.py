@@ -114,3 +114,14 @@ def test_a_map_as_the_name_of_a_member_does_not_grow() -> None:
     assert decode(bytes.fromhex("83910107910208c209")) == {
         "<list of 1 at byte 1>": 7, "<list of 1 at byte 4>": 8, "False": 9,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_text_that_is_cut_within_a_character_is_text(before: int) -> None:
+    data = b"x" * before + "\U0001f600".encode() * MAX_SHOWN_BYTES
+    shown = views(data)
+    assert (shown["kind"], preview(data)["kind"], shown["cut"]) == ("text", "text", True)
+    text = shown["text"]
+    assert isinstance(text, str)
+    assert set(text) <= {"x", "\U0001f600"}
+    assert kind_of(data[: before + 2]) == "binary", "nothing is said to be missing"

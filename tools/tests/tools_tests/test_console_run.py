@@ -70,6 +70,7 @@ async def test_with_tls_and_without_a_zookeeper(config: Path, pems: dict[str, st
                 assert "ZooKeeper" in (await answer.json())["error"]
             async with session.get("/", ssl=trusted) as answer:
                 assert answer.status == 200
+                assert "Server" not in answer.headers
 
 
 async def test_a_certificate_that_is_renewed_is_shown_to_the_next_connection(

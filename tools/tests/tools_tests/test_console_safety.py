@@ -179,6 +179,30 @@ async def test_a_forged_request_and_a_rebound_name_are_refused() -> None:
             assert answer.status == 415, "a form of another page cannot send JSON"
 
 
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"{", {}),
+        (b"[" * 100_000, {}),
+        (b"\xff", {}),
+        (b"{}", {"Content-Encoding": "gzip"}),
+        (b"{}", {"Content-Encoding": "deflate"}),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_the_sender_s_mistake(
+    body: bytes, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    headers |= ORIGIN | {"Content-Type": "application/json; charset=nonsense"}
+    async with (
+        console(login=False) as rig,
+        rig.client.post(
+            "/api/login", data=body, headers=headers, skip_auto_headers=["Content-Type"]
+        ) as answer,
+    ):
+        assert answer.status == 400
+    assert [record for record in caplog.records if record.exc_info and record.name.startswith("waltz")] == []
+
+
 async def test_every_answer_forbids_what_is_not_ours() -> None:
     async with console() as rig:
         for path in ("/", "/assets/main.js", "/api/overview", "/api/nothing", "/assets/nothing", "/nothing"):
@@ -189,7 +213,6 @@ async def test_every_answer_forbids_what_is_not_ours() -> None:
                 assert "unsafe" not in policy
                 assert answer.headers["X-Content-Type-Options"] == "nosniff"
                 assert answer.headers["Cache-Control"] == "no-store"
-                assert "Server" not in answer.headers
 
 
 async def test_only_its_own_files_are_served() -> None:

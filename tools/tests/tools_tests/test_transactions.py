@@ -70,6 +70,7 @@ def test_lines_in_and_out() -> None:
         (b'{"data": "a", "header": 2147483648}', "line 1 .* header 2147483648 is not between"),
         (b'{"data": "a", "partition": -1}', "partition -1 is not between"),
         (b'{"data_base64": "*"}', "line 1"),
+        (b"[" * 100_000, "line 1"),
         (b'{"data": "a"}\n{"data": "a", "partition": 1.5}', "line 2"),
     ],
 )

@@ -21,10 +21,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from waltz_protocol.aio.peer_log import PeerLog
 from waltz_runtime.counting import loop_counters
 from waltz_runtime.errors import HttpBindError
-from waltz_runtime.http_guard import ConnectionGuard, RequestLog
+from waltz_runtime.http_guard import HttpPort
 from waltz_runtime.metrics import TICK_SECONDS, MetricsRegistry
 from waltz_runtime.rendering import plain
 from waltz_runtime.slices import between_turns
@@ -61,9 +60,7 @@ class HttpEndpoints:
         self._metrics = metrics
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
-        self._guard: ConnectionGuard | None = None
+        self._http: HttpPort | None = None
         self._texts: dict[tuple[bool, bool], tuple[float, str]] = {}
         self._writing = asyncio.Lock()
         """Held while metrics are put into words: who asks meanwhile gets the same text."""
@@ -87,28 +84,12 @@ class HttpEndpoints:
         app.router.add_get("/health", self._answer_health)
         app.router.add_get("/metrics", self._answer_metrics)
         app.on_response_prepare.append(self._prepare)
-        peer_log = PeerLog(_log)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            # a scrape in progress may delay the end of the service by at most this much
-            shutdown_timeout=1.0,
-            lingering_time=0,
-            logger=RequestLog(peer_log),
-        )
-        await runner.setup()
-        if runner.server is None:
-            raise RuntimeError("the HTTP server was not created")
-        guard = ConnectionGuard(runner.server, peer_log)
+        http = HttpPort(app, _log)
         try:
-            self._server = await asyncio.get_running_loop().create_server(guard.accept, host, port)
+            self._port = await http.start(host, port)
         except OSError as failure:
-            guard.close()
-            await runner.cleanup()
             raise _bind_error(host, port, failure) from failure
-        self._runner, self._guard = runner, guard
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._http = http
         counters = loop_counters()
         if counters is not None:
             counters.publish(self._metrics)
@@ -119,14 +100,9 @@ class HttpEndpoints:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
-        if self._guard is not None:
-            self._guard.close()
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
 
     def _tick(self) -> None:
         self._metrics.tick()
@@ -176,11 +152,7 @@ class HttpEndpoints:
         return text
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Every answer: no caching, no name of the library, and the connection is known to be of use."""
         response.headers["Cache-Control"] = _NO_CACHE
-        response.headers.pop("Server", None)  # names the library and its version to anybody who asks
-        if self._guard is not None:
-            self._guard.answered(request.protocol)
 
 
 def _pretty(request: web.Request) -> bool:

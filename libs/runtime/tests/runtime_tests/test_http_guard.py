@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 
 from waltz_runtime import http_guard
 from waltz_runtime.http import HttpEndpoints
+from waltz_runtime.http_guard import HttpPort
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_runtime.slices import Slices
 
@@ -66,6 +69,31 @@ async def test_a_bad_request_is_one_line_that_names_the_peer(
     assert [record for record in caplog.records if record.exc_info] == []
     assert all(message.startswith("127.0.0.1:") for message in caplog.messages)
     assert all("\n" not in message for message in caplog.messages)
+
+
+async def test_a_body_that_is_not_what_its_sender_says_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def read(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", read)
+    port = HttpPort(app, logging.getLogger("waltz"))
+    number = await port.start("127.0.0.1")
+    try:
+        for coding in (b"gzip", b"deflate"):
+            peer = await asyncio.open_connection("127.0.0.1", number)
+            head = (
+                b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: "
+                + coding
+                + b"\r\nContent-Length: 2\r\n\r\n"
+            )
+            assert not (await answer(peer, head + b"{}")).startswith(b"HTTP/1.1 200")
+            peer[1].close()
+    finally:
+        await port.close()
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert any("bad HTTP request" in message for message in caplog.messages)
 
 
 async def test_bodies_are_not_read() -> None:

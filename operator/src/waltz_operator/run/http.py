@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -17,9 +18,11 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_runtime.errors import HttpBindError
+from waltz_runtime.http_guard import HttpPort
 
 Check = Callable[[], str]
 """What is wrong, in one line; empty when nothing is."""
+_log = logging.getLogger(__name__)
 
 
 def _everywhere(port: int) -> socket.socket:
@@ -40,7 +43,7 @@ class HealthServer:
         self._metrics = metrics
         self._alive = alive
         self._ready = ready
-        self._runner: web.AppRunner | None = None
+        self._http: HttpPort | None = None
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -50,21 +53,20 @@ class HealthServer:
         app.router.add_get("/healthz", self._answer(self._alive))
         app.router.add_get("/readyz", self._answer(self._ready))
         app.router.add_get("/metrics", self._text)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await runner.setup()
+        http = HttpPort(app, _log)
         try:
-            site = web.TCPSite(runner, host, port) if host else web.SockSite(runner, _everywhere(port))
-            await site.start()
+            if host:
+                self.port = await http.start(host, port)
+            else:
+                self.port = await http.start(sock=_everywhere(port))
         except OSError as error:
-            await runner.cleanup()
             raise HttpBindError(f"cannot serve HTTP on {host}:{port}: {error.strerror or error}") from error
-        self._runner = runner
-        self.port = runner.addresses[0][1]
+        self._http = http
 
     async def close(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
 
     def _answer(self, check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_: web.Request) -> web.Response:

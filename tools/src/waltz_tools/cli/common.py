@@ -288,12 +288,18 @@ def print_line(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        raise ReaderGoneError("standard output was closed by its reader") from None
+        raise ReaderGoneError from None
+
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise ReaderGoneError from None
 
 
 def out_console() -> Console:
-    """Standard output; wide when it is not a terminal, so that nothing is cut."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
+    """Standard output; wide when it is not a terminal, so that nothing is cut. ReaderGoneError as
+    `print_line`."""
+    return _Output(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
 
 
 def _cell(value: object) -> str:

@@ -156,7 +156,7 @@ def _show_committed(output: OutputFormat, partition: int, transaction: int) -> N
             print_json({"partition": partition, "transaction": transaction})
         else:
             print_line(f"{partition} {transaction}")
-    except ReaderGoneError as error:
+    except (ReaderGoneError, OSError) as error:
         raise ToolError(
             f"{error}: ended after transaction {transaction} of partition {partition}, which is committed"
         ) from None

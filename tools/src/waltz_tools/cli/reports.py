@@ -9,6 +9,7 @@ import typer
 
 from waltz_admin.reports import ALL_PARTITIONS, CLIENTS, LOCKS, ServerReport, read_reports
 from waltz_admin.server_admin import registered_servers
+from waltz_cluster.cluster_params import read_params
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -19,7 +20,7 @@ from waltz_tools.cli.common import (
     run_admin,
 )
 from waltz_tools.cli.figures import SizeBytes, counted
-from waltz_tools.errors import DegradedError
+from waltz_tools.errors import DegradedError, UsageError
 from waltz_tools.lock_names import lock_text, names_by_hash
 
 PartitionOption = Annotated[
@@ -32,6 +33,10 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", "-t", min=0.1, help="
 async def _asked(
     context: Context, parts: int, partition: int | None, timeout_seconds: float
 ) -> list[ServerReport]:
+    if partition is not None:
+        _, params = await read_params(context.store, context.root)
+        if partition >= params.num_partitions:
+            raise UsageError(f"there is no partition {partition}: the cluster has {params.num_partitions}")
     servers = await registered_servers(context.store, context.root)
     return await read_reports(
         [(one.server_id, one.endpoint) for one in servers],

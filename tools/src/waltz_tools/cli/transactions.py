@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -129,7 +128,7 @@ def _json_line(number: int, raw: bytes) -> Line:
             _whole(fields, "header", -(1 << 31), (1 << 31) - 1),
             _whole(fields, "partition", 0, (1 << 31) - 1),
         )
-    except (ValueError, TypeError, binascii.Error) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # that of base64 is a ValueError
         raise UsageError(f"line {number} of the input is no transaction: {error}") from None
 
 

@@ -14,12 +14,13 @@ from importlib import resources
 from typing import Any
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
 
 from waltz_admin.errors import AdminError
 from waltz_admin.reports import CLIENTS, LATENCY, LOCKS
 from waltz_client import WaltzClientError
 from waltz_client.errors import AppendError
-from waltz_runtime.http_guard import ConnectionGuard
+from waltz_runtime.http_guard import HttpPort
 from waltz_tools.cli.transactions import Search
 from waltz_tools.console import pages
 from waltz_tools.console.collector import Collector, Observation
@@ -45,7 +46,7 @@ Render = Callable[[Observation], pages.Page]
 class Console:
     """One console. Owner of its sessions and of the rendered pages; the collector and the reader are given.
 
-    `guard` is asked to keep a connection that a stream uses; it is set when the console listens.
+    `http` keeps the connection of a stream that is of use; it is set when the console listens.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Console:
         self._rows = PartitionRows()
         self._streams = 0
         self._guess = asyncio.Lock()
-        self.guard: ConnectionGuard | None = None
+        self.http: HttpPort | None = None
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -123,9 +124,6 @@ class Console:
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         for name, value in HEADERS.items():
             response.headers[name] = value
-        response.headers.pop("Server", None)
-        if self.guard is not None:
-            self.guard.answered(request.protocol)
 
     # ---- files, login
 
@@ -284,8 +282,8 @@ class Console:
         latest."""
         if not self._sessions.knows(request.cookies.get(self.cookie)):
             raise ConnectionAbortedError("the session of this stream has ended")
-        if self.guard is not None:
-            self.guard.answered(request.protocol)
+        if self.http is not None:
+            self.http.answered(request)
         await stream.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
 
     # ---- records
@@ -392,8 +390,8 @@ async def _body(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(reason="the body has to be JSON")
     try:
-        found = await request.json()
-    except (ValueError, RecursionError):
+        found = json.loads(await request.read())
+    except (ValueError, RecursionError, RequestPayloadError):
         raise web.HTTPBadRequest(reason="the body is no JSON") from None
     if not isinstance(found, dict):
         raise web.HTTPBadRequest(reason="the body is no JSON object")

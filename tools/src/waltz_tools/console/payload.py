@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 
 from waltz_tools.cli.hexdump import hex_dump
@@ -21,12 +22,13 @@ def kind_of(data: bytes) -> str:
     return _decoded(data)[0]
 
 
-def _decoded(data: bytes) -> tuple[str, object]:
-    """The kind, and the value for JSON and MessagePack, the text for text."""
+def _decoded(data: bytes, *, cut: bool = False) -> tuple[str, object]:
+    """The kind, and the value for JSON and MessagePack, the text for text. `cut`: there was more of it, so it
+    may end within a character."""
     if not data:
         return "empty", ""
     try:
-        text = data.decode()
+        text = getincrementaldecoder("utf-8")().decode(data, final=not cut)
     except UnicodeDecodeError:
         return _msgpack(data)
     if text[:1] in '{["' or text[:1].isdigit():
@@ -70,7 +72,7 @@ def _msgpack(data: bytes) -> tuple[str, object]:
 def preview(data: bytes) -> dict[str, object]:
     """Kind, size and one line of it."""
     shown = data[:MAX_SHOWN_BYTES]
-    kind, value = _decoded(shown)
+    kind, value = _decoded(shown, cut=len(data) > len(shown))
     if kind == "binary":
         line = shown[: PREVIEW_CHARACTERS // 3].hex(" ")
     elif kind == "text":
@@ -86,13 +88,13 @@ def preview(data: bytes) -> dict[str, object]:
 def views(data: bytes) -> dict[str, object]:
     """Everything that it can be shown as; None where it is not of that form."""
     shown = data[:MAX_SHOWN_BYTES]
-    kind, value = _decoded(shown)
+    kind, value = _decoded(shown, cut=len(data) > len(shown))
     pretty, pretty_cut = _pretty(value) if kind in ("json", "msgpack") else (None, False)
     return {
         "kind": kind,
         "size": len(data),
         "cut": len(data) > len(shown),
-        "text": shown.decode(errors="replace") if kind in ("text", "json", "empty") else None,
+        "text": shown.decode(errors="ignore") if kind in ("text", "json", "empty") else None,
         "json": pretty if kind == "json" else None,
         "msgpack": pretty if kind == "msgpack" else None,
         "pretty_cut": pretty_cut,

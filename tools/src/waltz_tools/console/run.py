@@ -13,14 +13,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from aiohttp import web
-
 from waltz_client import WaltzClient
 from waltz_cluster import zk_client
 from waltz_cluster.config.settings import CliSettings
 from waltz_protocol.aio.following import FollowingContext
-from waltz_protocol.aio.peer_log import PeerLog
-from waltz_runtime.http_guard import ConnectionGuard, RequestLog
+from waltz_runtime.http_guard import HttpPort
 from waltz_tools.console.app import Console
 from waltz_tools.console.collector import Collector
 from waltz_tools.console.records import RecordReader
@@ -33,8 +30,6 @@ _peers = logging.getLogger(f"{__name__}.peers")
 _peers.setLevel(
     logging.ERROR
 )  # browsers keep spare connections: that one of them is cut is nothing to report
-_KEEP_SECONDS = 15.0
-"""A connection that rests; before it is cut as one that sends nothing."""
 
 
 @asynccontextmanager
@@ -85,28 +80,12 @@ async def _listening(
     context: ssl.SSLContext | None,
 ) -> AsyncIterator[None]:
     console = Console(settings, collector, records, Sessions(settings.token, time.monotonic))
-    peer_log = PeerLog(_peers)
-    runner = web.AppRunner(
-        console.application(),
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=1.0,
-        lingering_time=0,
-        keepalive_timeout=_KEEP_SECONDS,
-        handler_cancellation=True,
-        logger=RequestLog(peer_log),
-    )
-    await runner.setup()
-    if runner.server is None:
-        raise RuntimeError("the HTTP server was not created")
-    guard = console.guard = ConnectionGuard(runner.server, peer_log)
-    server = await asyncio.get_running_loop().create_server(guard.accept, sock=listener, ssl=context)
+    http = console.http = HttpPort(console.application(), _peers, handler_cancellation=True)
+    await http.start(sock=listener, ssl=context)
     try:
         yield
     finally:
-        guard.close()
-        server.close()
-        await runner.cleanup()
+        await http.close()
 
 
 def _bind(host: str, port: int) -> socket.socket:
