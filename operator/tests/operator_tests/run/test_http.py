@@ -1,4 +1,4 @@
-"""The operator's HTTP port: what it answers, and that whoever connects cannot keep a probe from its answer."""
+"""The operator's HTTP port: what it answers, and that a crowd cannot keep a probe from its answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
