@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from waltz_protocol.aio.stored_connection import StoredConnection
 from waltz_protocol.codec import NEWEST_STORAGE_VERSION, STORAGE, STORAGE_OF_0_13_2
@@ -216,9 +217,22 @@ async def test_a_damaged_record_is_handed_out_as_it_is_and_found_by_the_list(tmp
         first, count, data = await server.stored_range(5, PARTITION, 0, 2, committed=2, max_bytes=1 << 20)
         with pytest.raises(ProtocolError):
             cut_stored(data, 0, PARTITION, first, first + count - 1, count)
-        with pytest.raises(RequestFailedError, match="damaged"):
-            await server.record_list(5, PARTITION, 1, 2)
-        assert node.manager.get(PARTITION).damaged_reads == 1
+        for _ in range(3):
+            with pytest.raises(RequestFailedError, match="damaged"):
+                await server.record_list(5, PARTITION, 1, 2)
+        assert node.manager.get(PARTITION).damaged_reads == 3
+        with capture_logs() as lines:
+            await node.disk.look()
+            await node.disk.look()
+        reason = "transaction 1: the stored record is damaged"
+        assert [line for line in lines if line["event"] == "a record cannot be read"] == [
+            {
+                "event": "a record cannot be read",
+                "log_level": "warning",
+                "partition": PARTITION,
+                "reason": reason,
+            }
+        ]
 
 
 def body(first: int, count: int, data: bytes) -> memoryview:

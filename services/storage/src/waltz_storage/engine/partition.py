@@ -98,7 +98,7 @@ class Partition:
         self.failed: str | None = None
         self._public: Shown | None = None
         self._fence_limit: int | None = None  # a journal has failed, and what it held above is not durable
-        self.damaged_reads = 0
+        self.damaged_reads, self.unreadable = 0, ""  # the second: why a read failed, for the log
         self._committed = -1
         self.unfinished = False  # files or records that are not of the log any longer may still be there
         expected = self._witness.expected(partition_id, info)
@@ -373,6 +373,7 @@ class Partition:
                     isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES
                 )
                 self.damaged_reads += not out_of_resources
+                self.unreadable = str(error)
                 if txid > first_txid:
                     break
                 if out_of_resources:

@@ -1,5 +1,5 @@
-"""Looks at the disk every ten seconds, on a disk thread: figures for metrics, and what a full disk kept
-closed.
+"""Looks at the disk every ten seconds, on a disk thread: figures for metrics, what could not be read, and
+what a full disk kept closed.
 
 It logs once when the disk has become full and once when there is room again, and then opens the partitions
 that could not be opened for want of room. Appends do not wait for it: each looks for itself
@@ -105,6 +105,7 @@ class DiskWatch:
             await self._reopen()
 
     def _measure(self) -> DiskUsage | None:
+        self._say_what_was_not_read()
         room = self._manager.room
         try:
             room.refresh()
@@ -112,6 +113,14 @@ class DiskWatch:
         except OSError as error:
             log.warning("the free space of the file system cannot be read", reason=str(error))
             return None
+
+    def _say_what_was_not_read(self) -> None:
+        """A line per look and partition: whoever asks for a record that cannot be read asks again and
+        again."""
+        for partition_id, partition in list(self._manager.partitions.items()):
+            reason, partition.unreadable = partition.unreadable, ""
+            if reason:
+                log.warning("a record cannot be read", partition=partition_id, reason=reason)
 
     async def _reopen(self) -> None:
         for partition_id in sorted(self._manager.without_room):
