@@ -199,8 +199,8 @@ class NetworkPolicy(Model):
     enabled: bool = Field(default=True, description="Whether NetworkPolicies are made.")
     clients: tuple[ClientPeer, ...] | None = Field(
         default=None,
-        description="Who may connect to the servers, and to the managed ZooKeeper besides those of zookeeper. Default: every "
-        "pod and every address, to the servers.",
+        description="Who may connect to the servers, and to the managed ZooKeeper besides those of zookeeper; an empty list = "
+        "only the cluster's own pods and the operator. Default: every pod and every address, to the servers.",
         max_length=32,
     )
     zookeeper: ZooKeeperAccess | None = Field(
@@ -216,7 +216,8 @@ class NetworkPolicy(Model):
     )
     metrics: tuple[ClientPeer, ...] | None = Field(
         default=None,
-        description="Who may connect to the HTTP ports. Default: every pod of every namespace.",
+        description="Who may connect to the HTTP ports; an empty list = only the operator. Default: every pod of every "
+        "namespace.",
         max_length=32,
     )
 

@@ -39,7 +39,8 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     if not policy.enabled:
         return []
     operator = _operator(inputs)
-    clients, metrics = _peers(policy.clients), _peers(policy.metrics) or _anyone_here()
+    closed, clients = policy.clients is not None, _peers(policy.clients or ())
+    metrics = _anyone_here() if policy.metrics is None else _peers(policy.metrics)
     copies, servers = _own(cluster, MIGRATION), _own(cluster, SERVER)
     console = [_own(cluster, CONSOLE)] if cluster.spec.console.enabled else []
     found = [
@@ -59,7 +60,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
             SERVER,
             server_name(cluster),
             [
-                _rule([*clients, *console, servers, operator] if clients else [], SERVER_PORT),
+                _rule([*clients, *console, servers, operator] if closed else [], SERVER_PORT),
                 _rule([*metrics, operator], SERVER_HTTP_PORT),
             ],
             [_to_zookeeper(cluster), *_to_storage(cluster), _to([servers], SERVER_PORT)],
@@ -71,7 +72,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 cluster,
                 CONSOLE,
                 console_name(cluster),
-                [_rule([*clients, operator] if clients else [], CONSOLE_PORT)],
+                [_rule([*clients, operator] if closed else [], CONSOLE_PORT)],
                 [
                     _to_zookeeper(cluster),
                     *_to_storage(cluster, admin=True),
@@ -81,7 +82,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
         )
     if cluster.spec.zookeeper.managed is not None:
         access = _zookeeper_access(cluster, inputs)
-        open_to_all = access is ZooKeeperAccess.OPEN and not clients
+        open_to_all = access is ZooKeeperAccess.OPEN and not closed
         own = [_own(cluster, component) for component in (STORAGE, SERVER, ZOOKEEPER, MIGRATION)] + console
         found.append(
             _policy(
@@ -182,9 +183,9 @@ def _anyone_here() -> list[Obj]:
     return [{"namespaceSelector": {}}]
 
 
-def _peers(named: tuple[ClientPeer, ...] | None) -> list[Obj]:
+def _peers(named: tuple[ClientPeer, ...]) -> list[Obj]:
     peers: list[Obj] = []
-    for peer in named or ():
+    for peer in named:
         entry: Obj = {}
         if peer.namespace_selector is not None:
             entry["namespaceSelector"] = dict(peer.namespace_selector)

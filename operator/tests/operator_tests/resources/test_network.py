@@ -22,6 +22,34 @@ def test_servers_reach_each_other_where_only_some_may_connect_to_them() -> None:
     assert server_peer(cluster()) in yaml.safe_load(text)["server.ssl.allowedPeers"]
 
 
+def test_an_empty_list_admits_nobody_but_the_cluster_s_own() -> None:
+    """In `from` of a NetworkPolicy it would admit everybody."""
+
+    def peers(policy: Spec) -> dict[tuple[str, int], list[str] | None]:
+        found = objects(cluster(merged(VARIANTS["console"], {"networkPolicy": policy})))
+        return {
+            (component, port["port"]): [
+                str(peer["podSelector"]["matchLabels"].get("app.kubernetes.io/component", "operator"))
+                if "podSelector" in peer
+                else "everybody"
+                for peer in rule["from"]
+            ]
+            if "from" in rule
+            else None
+            for component in ("storage", "server", "console", "zookeeper")
+            for rule in found["NetworkPolicy", f"ledger-{component}"]["spec"]["ingress"]
+            for port in rule["ports"]
+        }
+
+    open_, closed = peers({}), peers({"clients": [], "metrics": []})
+    assert open_["server", 55180] is open_["console", 8090] is None
+    assert closed["server", 55180] == ["console", "server", "operator"]
+    assert closed["console", 8090] == ["operator"]
+    assert closed["storage", 55282] == closed["server", 55181] == ["operator"]
+    assert {way for way in closed if closed[way] is None} == set()
+    assert closed["zookeeper", 2181] == peers({"clients": [], "zookeeper": "Open"})["zookeeper", 2181]
+
+
 def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
     """With the ports of what each one needs, and DNS; open by default."""
     closed: Spec = {"networkPolicy": {"egress": "Closed"}}
