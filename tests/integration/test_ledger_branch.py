@@ -73,12 +73,6 @@ def test_accounts_are_opened_at_once_and_once(
     assert len(sent) == 3
 
 
-def test_an_account_that_somebody_else_opens_meanwhile_exists(branch: Flask, waltz_log: InProcessLog) -> None:
-    waltz_log.partition(PARTITION).conflict_next(1)
-    answer = branch.test_client().post(f"/books/{BOOK}/accounts", json=BOTH[:1])
-    assert answer.json == {"alice": "the account exists"}
-
-
 def test_what_makes_no_sense_and_what_failed(branch: Flask, waltz_log: InProcessLog) -> None:
     http = branch.test_client()
     for body in (

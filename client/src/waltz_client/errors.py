@@ -174,8 +174,8 @@ class AppendError(WaltzClientError):
 
 
 class LockConflictError(AppendError):
-    """A lock was touched above the caller's view: read up to `conflicting_high_water_mark` and decide
-    again."""
+    """A lock was touched above the caller's view, or another one that shares its slots in the server's table:
+    read up to `conflicting_high_water_mark` and decide again."""
 
     retriable = True
 

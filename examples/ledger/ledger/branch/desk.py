@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
@@ -34,27 +35,38 @@ class Desk:
         """Open accounts of a book, each once, without waiting for one before the next is sent; what became of
         each.
 
-        The tables hold what the log held at `mark`. An account that is not in them conflicts when somebody
-        has opened it since. Raises WaltzClientError; then some of the accounts may have been opened.
+        The tables hold what the log held at `mark`, and the server refuses an account that somebody has
+        opened since. Only newer tables say whether that was the reason: another lock may have the same slot
+        in the server's table, one of this very request too. An account that is not in them is sent again.
+        Raises WaltzClientError, LockConflictError if there are conflicts until the deadline; then some of the
+        accounts may have been opened.
         """
-        partition, mark = self._catch_up(book)
-        known = names(self._engine, book)
-        ended: queue.SimpleQueue[PendingAppend] = queue.SimpleQueue()
-        answers = {wish.account: "the account exists" for wish in wishes if wish.account in known}
-        new = [wish for wish in wishes if wish.account not in known]
-        for wish in new:
-            self._send(partition, mark, wish, ended)
-        for _ in new:
-            append = self._next(ended, partition)
-            account = str(append.context)
-            match append.error:
-                case None:
-                    answers[account] = "done"
-                case LockConflictError():
-                    answers[account] = "the account exists"
-                case error:
-                    raise error
-        return answers
+        deadline = time.monotonic() + self._deadline_seconds
+        left = {wish.account: wish for wish in wishes}
+        answers: dict[str, str] = {}
+        while True:
+            partition, mark = self._catch_up(book)
+            for account in left.keys() & names(self._engine, book):
+                answers[account] = "the account exists"
+                del left[account]
+            ended: queue.SimpleQueue[PendingAppend] = queue.SimpleQueue()
+            for wish in left.values():
+                self._send(partition, mark, wish, ended)
+            conflict: LockConflictError | None = None
+            for _ in range(len(left)):
+                append = self._next(ended, partition)
+                match append.error:
+                    case None:
+                        answers[str(append.context)] = "done"
+                        del left[str(append.context)]
+                    case LockConflictError() as conflict:
+                        pass
+                    case error:
+                        raise error
+            if conflict is None:
+                return answers
+            if time.monotonic() > deadline:
+                raise conflict
 
     def _send(self, partition: int, mark: int, wish: Opened, ended: queue.SimpleQueue[PendingAppend]) -> None:
         header, data = encode(wish)
