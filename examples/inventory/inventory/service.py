@@ -6,13 +6,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import sqlalchemy as sa
 import yaml
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from inventory.api import routes
 from inventory.clerk import Clerk
@@ -27,23 +29,30 @@ DRAIN_SECONDS = 10.0
 """How long a stop waits for decisions that are on their way."""
 
 
-@dataclass(frozen=True)
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Config:
     """A YAML file: `client` (path of the log's client configuration, relative to the file), `database` (an
     SQLAlchemy address), `port` (HTTP, on the loopback address); how long a reservation lasts, `hold_ticks` of
     at least `tick_seconds` each; and `deadline_seconds` for each wait of a request for the log (at most
-    three)."""
+    three).
+
+    The values are checked and converted: `hold_ticks` goes into events, and a text in its place would stop
+    every instance for good.
+    """
 
     client: Path | dict[str, object]
     database: str
-    port: int = 0
-    tick_seconds: float = 10.0
-    hold_ticks: int = 90
-    deadline_seconds: float = 15.0
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    tick_seconds: Seconds = 10.0
+    hold_ticks: Annotated[int, Field(ge=1, le=10**9)] = 90
+    deadline_seconds: Seconds = 15.0
 
     @classmethod
     def load(cls, path: str) -> Config:
-        """Read the file."""
+        """Read the file. OSError, YAMLError; KeyError, TypeError, ValueError for what it holds."""
         keys = yaml.safe_load(Path(path).read_text())
         return cls(**{**keys, "client": Path(path).parent / keys["client"]})
 
@@ -54,6 +63,9 @@ class Config:
             return cls.load(sys.argv[1])
         except IndexError:
             sys.exit("usage: python -m inventory CONFIG.yaml")
+        except ValidationError as error:
+            problem = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+            sys.exit(f"{sys.argv[1]} cannot be used: {problem}")
         except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
             problem = " ".join(str(error).split())
             sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")

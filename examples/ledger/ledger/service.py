@@ -7,29 +7,31 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import sqlalchemy as sa
 import yaml
 from aiohttp import web
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"extra": "forbid"})
 class Config:
     """A YAML file with three keys: `client` (path of the log's client configuration, relative to the file),
     `database` (an SQLAlchemy address), `port` (HTTP, on the loopback address)."""
 
     client: Path
     database: str
-    port: int
+    port: Annotated[int, Field(ge=0, le=65_535)]
 
     @classmethod
     def load(cls, path: str) -> Config:
-        """Read the file."""
+        """Read the file. OSError, YAMLError; KeyError, TypeError, ValueError for what it holds."""
         keys = yaml.safe_load(Path(path).read_text())
-        return cls(Path(path).parent / keys["client"], keys["database"], int(keys["port"]))
+        return cls(**{**keys, "client": Path(path).parent / keys["client"]})
 
     @classmethod
     def of_command_line(cls) -> Config:
@@ -38,6 +40,9 @@ class Config:
             return cls.load(sys.argv[1])
         except IndexError:
             sys.exit("usage: python -m ledger.SERVICE CONFIG.yaml")
+        except ValidationError as error:
+            problem = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+            sys.exit(f"{sys.argv[1]} cannot be used: {problem}")
         except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
             problem = " ".join(str(error).split())
             sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")
