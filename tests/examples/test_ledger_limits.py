@@ -21,12 +21,19 @@ def test_more_than_fits_is_refused(money: int) -> None:
         transferring("b", {"id": "t1", "from": "ann", "to": "bob", "amount": money})
 
 
-@pytest.mark.parametrize("name", ["", "n" * 65])
+@pytest.mark.parametrize("name", ["", "n" * 65, "eve\0x", "\ud800", "a\nb"])
 def test_a_name_that_does_not_fit_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="1 to 64"):
-        opening("b", {"account": name, "balance": 1})
+    """PostgreSQL stores no NUL, and half of a surrogate pair is no text anywhere."""
+    for book, account in ((name, "eve"), ("b", name)):
+        with pytest.raises(ValueError, match="1 to 64"):
+            opening(book, {"account": account, "balance": 1})
     with pytest.raises(ValueError, match="1 to 64"):
         transferring("b", {"id": name, "from": "ann", "to": "bob", "amount": 1})
+
+
+def test_a_book_takes_billions_of_the_largest_requests() -> None:
+    """Totals and balances are sums of what single requests bring."""
+    assert 9 * 10**9 * MOST_MONEY < 2**63
 
 
 async def test_the_most_that_is_taken_stops_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from waltz_client import WaltzClient, WaltzClientError
 from waltz_client.sql import SqlCallbacks
 
 MOST_PIECES = 10**9
+"""In one request: what is in the log must fit the tables of every instance, for good. Stock has 64 bits,
+which is the sum of nine billion of the largest deliveries."""
 
 
 def routes(
@@ -69,7 +71,7 @@ def routes(
 async def _send(request: web.Request, send: Callable[[Pieces], Awaitable[Entry]]) -> web.Response:
     try:
         wish = pieces(request.match_info["warehouse"], await request.json())
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         return _error(400, error)
     return await _answer(send(wish), ("delivered", RESERVED, "shipped"), 201)
 
@@ -96,9 +98,11 @@ def _error(status: int, error: Exception) -> web.Response:
 
 
 def pieces(warehouse: str, body: dict[str, object]) -> Pieces:
-    """The wish of a request; KeyError or ValueError for one that makes no sense."""
+    """The wish of a request; KeyError or ValueError for one that makes no sense. Not printable are NUL, which
+    PostgreSQL does not store, and halves of surrogate pairs, which are no text."""
     quantity = int(str(body["quantity"]))
     id, item = str(body["id"]), str(body["item"])
-    if not 0 < quantity <= MOST_PIECES or not all(0 < len(one) <= 64 for one in (warehouse, id, item)):
-        raise ValueError(f"1 to {MOST_PIECES} pieces, and names of 1 to 64 characters")
+    names_fit = all(0 < len(one) <= 64 and one.isprintable() for one in (warehouse, id, item))
+    if not (0 < quantity <= MOST_PIECES and names_fit):
+        raise ValueError(f"1 to {MOST_PIECES} pieces, and names of 1 to 64 printable characters")
     return Pieces(warehouse, id, item, quantity)

@@ -31,7 +31,7 @@ def routes(client: WaltzClient, callbacks: SqlCallbacks, store: Store) -> web.Ro
     ) -> web.Response:
         try:
             wish = make_wish(request.match_info["book"], await request.json())
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
         try:
             answer = await carry_out(client, store, wish)

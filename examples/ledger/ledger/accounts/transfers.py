@@ -26,8 +26,9 @@ class Answer:
 
 
 DONE = Answer(True, "done")
-MOST_MONEY = 10**15
-"""In one request: what is in the log must fit the tables of everybody who follows it, for good."""
+MOST_MONEY = 10**9
+"""In one request: what is in the log must fit the tables of everybody who follows it, for good. Balances and
+totals have 64 bits, which is the sum of nine billion of the largest requests."""
 
 
 async def carry_out(
@@ -103,5 +104,7 @@ def transferring(book: str, body: dict[str, object]) -> Transfer:
 
 
 def _check_names(*names: str) -> None:
-    if not all(0 < len(name) <= 64 for name in names):
-        raise ValueError("names have 1 to 64 characters")
+    """Not printable are NUL, which PostgreSQL does not store, and halves of surrogate pairs, which are no
+    text."""
+    if not all(0 < len(name) <= 64 and name.isprintable() for name in names):
+        raise ValueError("names have 1 to 64 printable characters")

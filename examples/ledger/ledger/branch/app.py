@@ -22,7 +22,7 @@ def create_app(desk: Desk, applier: BlockingSqlApplier) -> Flask:
                 raise ValueError("one account or more, each once")
         except TypeError:
             return {"error": "the body is a list of accounts, each an object with account and balance"}, 400
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             return {"error": f"{type(error).__name__}: {error}"}, 400
         return desk.open_all(book, wishes), 200
 
