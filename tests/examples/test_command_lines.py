@@ -1,5 +1,7 @@
 """How the examples are started, and what is wrong with it, in one line."""
 
+import runpy
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import inventory.service
 import ledger.service
 from ledger.branch.app import create_app
 from ledger.service import http_server
+from waltz_client import ConnectError
 
 
 @pytest.mark.parametrize("config", [inventory.service.Config, ledger.service.Config])
@@ -36,10 +39,69 @@ def test_a_wrong_command_line_is_one_line(
     (tmp_path / "wrong.yaml").write_text(text or "")
     arguments = [] if text is None else [str(tmp_path / ("wrong.yaml" if text else "absent.yaml"))]
     monkeypatch.setattr(sys, "argv", ["__main__.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        config.of_command_line()
+    with pytest.raises(SystemExit) as ended, config.of_command_line():
+        raise AssertionError("it starts")
     assert words in str(ended.value.code)
     assert len(str(ended.value.code).splitlines()) == 1
+
+
+DRIVERS = {
+    "ledger.accounts": ("sqlite", "sqlite+aiosqlite"),
+    "ledger.branch": ("sqlite", "sqlite+aiosqlite"),
+    "ledger.statements": ("sqlite+aiosqlite", "sqlite"),
+    "inventory": ("sqlite", "sqlite+aiosqlite"),
+}
+"""What each service takes, and what it does not."""
+
+
+@pytest.mark.parametrize("service", DRIVERS)
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("client", "nowhere.yaml", "ConfigError: cannot read configuration file "),
+        ("client", "wrong.yaml", "ConfigError: "),
+        ("database", "nonsense", "ArgumentError: Could not parse "),
+        ("database", "OTHER:///a.db", " driver"),
+        ("database", "DRIVER:////nowhere/at/all.db", "OperationalError: "),
+        ("database", "mysql://a/b", "ModuleNotFoundError: No module named 'MySQLdb'"),
+    ],
+)
+def test_what_the_file_names_and_cannot_be_used_is_one_line(
+    service: str, key: str, value: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, other = DRIVERS[service]
+    if "DRIVER" in value and driver == "sqlite+aiosqlite":
+        pytest.skip("its thread may end after the event loop, with a warning")
+    keys = {"client": "client.yaml", "database": f"{driver}:///{tmp_path}/a.db", "port": 0}
+    keys[key] = value.replace("DRIVER", driver).replace("OTHER", other)
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(keys))
+    monkeypatch.setattr(sys, "argv", ["__main__.py", str(tmp_path / "wrong.yaml")])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # those of the test stay
+    monkeypatch.delitem(sys.modules, f"{service}.__main__", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(service, run_name="__main__")
+    line = str(ended.value.code)
+    assert words in line
+    assert "wrong.yaml" in line
+    assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize("config", [inventory.service.Config, ledger.service.Config])
+def test_only_what_can_be_mended_in_the_file_or_around_the_service_is_one_line(
+    config: type[ledger.service.Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "good.yaml").write_text("client: a\ndatabase: sqlite://\nport: 0")
+    monkeypatch.setattr(sys, "argv", ["__main__.py", str(tmp_path / "good.yaml")])
+    away = ConnectError("ZooKeeper at a:1\ndid not answer")
+    line = "good.yaml cannot be used: ConnectError: ZooKeeper at a:1 did not answer"
+    with pytest.raises(SystemExit, match=line), config.of_command_line():
+        raise ExceptionGroup("of a task group", [ExceptionGroup("of another", [away])])
+    with pytest.raises(SystemExit, match=r"good\.yaml cannot be used: OSError: "), config.of_command_line():
+        raise OSError("the driver of a database has errors of the system as they are")
+    with pytest.raises(ExceptionGroup), config.of_command_line():
+        raise ExceptionGroup("of a task group", [KeyError("a bug"), away])
+    with pytest.raises(KeyError, match="a bug"), config.of_command_line():
+        raise KeyError("a bug")
 
 
 @pytest.mark.parametrize("config", [inventory.service.Config, ledger.service.Config])

@@ -124,14 +124,13 @@ async def test_what_another_program_appends_is_passed_over(office: Office, tmp_p
         office.partition.commit(b"hello, log", header=header)
     assert (await office.ask(RENT)).done
     assert office.balances() == {"alice": 40, "bob": 60}
-    engine = await open_async_database(f"sqlite+aiosqlite:///{tmp_path}/statements.db")
-    async with engine.begin() as connection:
-        await connection.run_sync(statements.METADATA.create_all)
-    async with SqlApplier(engine, statements.apply, where=HEADERS.owns) as applier:
-        await applier.create_tables()
-        await applier.run(office.client, office.partition.partition_id, until=5)
-    summary = await statements.Store(engine).summary(BOOK)
-    await engine.dispose()
+    async with open_async_database(f"sqlite+aiosqlite:///{tmp_path}/statements.db") as engine:
+        async with engine.begin() as connection:
+            await connection.run_sync(statements.METADATA.create_all)
+        async with SqlApplier(engine, statements.apply, where=HEADERS.owns) as applier:
+            await applier.create_tables()
+            await applier.run(office.client, office.partition.partition_id, until=5)
+        summary = await statements.Store(engine).summary(BOOK)
     assert summary == {"book": BOOK, "accounts": 2, "transfers": 1, "volume": 60, "total": 100}
 
 
@@ -226,33 +225,32 @@ async def test_the_health_page_reports_a_partition_that_has_stopped(office: Offi
 
 
 async def test_the_statements_say_how_far_they_are_behind(office: Office, tmp_path: Path) -> None:
-    engine = await open_async_database(f"sqlite+aiosqlite:///{tmp_path}/statements.db")
-    async with engine.begin() as connection:
-        await connection.run_sync(statements.METADATA.create_all)
-    partition = office.partition.partition_id
-    app = web.Application()
-    async with SqlApplier(engine, statements.apply, where=HEADERS.owns) as applier:
-        await applier.create_tables()
-        app.add_routes(statement_routes(statements.Store(engine), applier, office.client))
-        async with TestClient(TestServer(app)) as http, asyncio.timeout(10):
-            for until, behind in ((None, 2), (0, 1), (1, 0)):
-                if until is not None:
-                    await applier.run(office.client, partition, until=until)
+    async with open_async_database(f"sqlite+aiosqlite:///{tmp_path}/statements.db") as engine:
+        async with engine.begin() as connection:
+            await connection.run_sync(statements.METADATA.create_all)
+        partition = office.partition.partition_id
+        app = web.Application()
+        async with SqlApplier(engine, statements.apply, where=HEADERS.owns) as applier:
+            await applier.create_tables()
+            app.add_routes(statement_routes(statements.Store(engine), applier, office.client))
+            async with TestClient(TestServer(app)) as http, asyncio.timeout(10):
+                for until, behind in ((None, 2), (0, 1), (1, 0)):
+                    if until is not None:
+                        await applier.run(office.client, partition, until=until)
+                    async with http.get("/health") as answer:
+                        assert answer.status == 200
+                        assert await answer.json() == {
+                            str(partition): f"{behind} transactions behind",
+                            str(1 - partition): "0 transactions behind",
+                        }
+                office.partition.commit(b"nonsense", header=HEADERS.header(1))
+                with pytest.raises(SqlApplyError):
+                    await applier.run(office.client, partition, until=2)
                 async with http.get("/health") as answer:
-                    assert answer.status == 200
-                    assert await answer.json() == {
-                        str(partition): f"{behind} transactions behind",
-                        str(1 - partition): "0 transactions behind",
-                    }
-            office.partition.commit(b"nonsense", header=HEADERS.header(1))
-            with pytest.raises(SqlApplyError):
-                await applier.run(office.client, partition, until=2)
-            async with http.get("/health") as answer:
-                assert answer.status == 503
-                assert "stops before transaction 2" in (await answer.json())[str(partition)]
-            async with http.get(f"/books/{BOOK}/accounts/alice") as answer:
-                assert [line["balance"] for line in await answer.json()] == [100]
-    await engine.dispose()
+                    assert answer.status == 503
+                    assert "stops before transaction 2" in (await answer.json())[str(partition)]
+                async with http.get(f"/books/{BOOK}/accounts/alice") as answer:
+                    assert [line["balance"] for line in await answer.json()] == [100]
 
 
 def test_amounts_make_sense() -> None:

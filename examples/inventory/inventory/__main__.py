@@ -30,4 +30,5 @@ async def main(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Config.of_command_line()))
+    with Config.of_command_line() as config:
+        asyncio.run(main(config))

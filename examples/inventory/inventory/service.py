@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +15,14 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from inventory.api import routes
 from inventory.clerk import Clerk
 from inventory.clock import keep_time
 from inventory.events import HEADERS
 from inventory.store import METADATA, Store, apply
-from waltz_client import WaltzClient
+from waltz_client import WaltzClient, WaltzClientError
 from waltz_client.prometheus import PrometheusObserver
 from waltz_client.sql import SqlCallbacks
 
@@ -57,46 +58,72 @@ class Config:
         return cls(**{**keys, "client": Path(path).parent / keys["client"]})
 
     @classmethod
-    def of_command_line(cls) -> Config:
-        """The file that the command line names; one line when it names none, or a wrong one."""
-        try:
-            return cls.load(sys.argv[1])
-        except IndexError:
+    @contextmanager
+    def of_command_line(cls) -> Iterator[Config]:
+        """The file that the command line names. What is wrong with it ends the program with one line, and so
+        do a log and a database that cannot be used, while inside."""
+        if len(sys.argv) != 2:
             sys.exit("usage: python -m inventory CONFIG.yaml")
+        file = sys.argv[1]
+        failed: BaseException | None = None
+        try:
+            config = cls.load(file)
         except ValidationError as error:
             problem = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
-            sys.exit(f"{sys.argv[1]} cannot be used: {problem}")
+            sys.exit(f"{file} cannot be used: {problem}")
         except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-            problem = " ".join(str(error).split())
-            sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")
+            sys.exit(f"{file} cannot be used: {_one_line(error)}")
+        try:
+            yield config
+        except* (WaltzClientError, SQLAlchemyError, ModuleNotFoundError, OSError) as group:
+            failed = group
+        if failed:
+            sys.exit(f"the client or the database of {file} cannot be used: {_one_line(failed)}")
+
+
+def _one_line(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def open_database(url: str) -> Iterator[sa.Engine]:
+    """An engine. In SQLite, readers and the writer do not wait for each other."""
+    engine = sa.create_engine(url)
+    if engine.dialect.is_async:
+        raise ArgumentError(f"{engine.url.drivername} is a driver for the event loop: take another one")
+    try:
+        if engine.dialect.name == "sqlite":
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        yield engine
+    finally:
+        engine.dispose()
 
 
 @asynccontextmanager
 async def instance(config: Config) -> AsyncIterator[web.Application]:
     """Follow the log, keep time, and answer what is asked of the application."""
-    engine = sa.create_engine(config.database)
-    if engine.dialect.name == "sqlite":  # readers and the writer do not wait for each other
-        with engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-    METADATA.create_all(engine)
-    store, registry = Store(engine), CollectorRegistry()
-    observer = PrometheusObserver(registry)
-    async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
-        await callbacks.create_tables()
-        async with WaltzClient.connect(config.client, callbacks, observers=[observer]) as client:
-            observer.watch(client, "inventory")
-            clerk = Clerk(client, callbacks, store, config.hold_ticks, config.deadline_seconds)
-            app = web.Application()
-            app.add_routes(routes(clerk, client, callbacks, registry))
-            async with asyncio.TaskGroup() as group:
-                clocks = [
-                    group.create_task(keep_time(clerk, store, partition, config.tick_seconds))
-                    for partition in range(client.num_partitions)
-                ]
-                try:
-                    yield app
-                finally:
-                    for clock in clocks:
-                        clock.cancel()
-            await client.close(drain_seconds=DRAIN_SECONDS)
-    engine.dispose()
+    with open_database(config.database) as engine:
+        METADATA.create_all(engine)
+        store, registry = Store(engine), CollectorRegistry()
+        observer = PrometheusObserver(registry)
+        async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
+            await callbacks.create_tables()
+            async with WaltzClient.connect(config.client, callbacks, observers=[observer]) as client:
+                observer.watch(client, "inventory")
+                clerk = Clerk(client, callbacks, store, config.hold_ticks, config.deadline_seconds)
+                app = web.Application()
+                app.add_routes(routes(clerk, client, callbacks, registry))
+                async with asyncio.TaskGroup() as group:
+                    clocks = [
+                        group.create_task(keep_time(clerk, store, partition, config.tick_seconds))
+                        for partition in range(client.num_partitions)
+                    ]
+                    try:
+                        yield app
+                    finally:
+                        for clock in clocks:
+                            clock.cancel()
+                await client.close(drain_seconds=DRAIN_SECONDS)

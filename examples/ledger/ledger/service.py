@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,10 @@ import yaml
 from aiohttp import web
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from waltz_client import WaltzClientError
 
 
 @dataclass(frozen=True, config={"extra": "forbid"})
@@ -34,36 +37,61 @@ class Config:
         return cls(**{**keys, "client": Path(path).parent / keys["client"]})
 
     @classmethod
-    def of_command_line(cls) -> Config:
-        """The file that the command line names; one line when it names none, or a wrong one."""
-        try:
-            return cls.load(sys.argv[1])
-        except IndexError:
+    @contextmanager
+    def of_command_line(cls) -> Iterator[Config]:
+        """The file that the command line names. What is wrong with it ends the program with one line, and so
+        do a log and a database that cannot be used, while inside."""
+        if len(sys.argv) != 2:
             sys.exit("usage: python -m ledger.SERVICE CONFIG.yaml")
+        file = sys.argv[1]
+        failed: BaseException | None = None
+        try:
+            config = cls.load(file)
         except ValidationError as error:
             problem = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
-            sys.exit(f"{sys.argv[1]} cannot be used: {problem}")
+            sys.exit(f"{file} cannot be used: {problem}")
         except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-            problem = " ".join(str(error).split())
-            sys.exit(f"{sys.argv[1]} cannot be used: {type(error).__name__}: {problem}")
+            sys.exit(f"{file} cannot be used: {_one_line(error)}")
+        try:
+            yield config
+        except* (WaltzClientError, SQLAlchemyError, ModuleNotFoundError, OSError) as group:
+            failed = group
+        if failed:
+            sys.exit(f"the client or the database of {file} cannot be used: {_one_line(failed)}")
 
 
-def open_database(url: str) -> sa.Engine:
+def _one_line(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+@contextmanager
+def open_database(url: str) -> Iterator[sa.Engine]:
     """An engine. In SQLite, readers and the writer do not wait for each other."""
     engine = sa.create_engine(url)
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-    return engine
+    if engine.dialect.is_async:
+        raise ArgumentError(f"{engine.url.drivername} is a driver for the event loop: take another one")
+    try:
+        if engine.dialect.name == "sqlite":
+            with engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        yield engine
+    finally:
+        engine.dispose()
 
 
-async def open_async_database(url: str) -> AsyncEngine:
+@asynccontextmanager
+async def open_async_database(url: str) -> AsyncIterator[AsyncEngine]:
     """The same with a driver for the event loop: `sqlite+aiosqlite://`, `postgresql+asyncpg://`."""
     engine = create_async_engine(url)
-    if engine.dialect.name == "sqlite":
-        async with engine.connect() as connection:
-            await connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-    return engine
+    try:
+        if engine.dialect.name == "sqlite":
+            async with engine.connect() as connection:
+                await connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 @asynccontextmanager

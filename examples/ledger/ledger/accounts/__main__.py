@@ -17,16 +17,16 @@ DRAIN_SECONDS = 10.0
 
 async def main(config: Config) -> None:
     """Follow the log, take orders."""
-    engine = open_database(config.database)
-    METADATA.create_all(engine)
-    async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
-        await callbacks.create_tables()
-        async with WaltzClient.connect(config.client, callbacks) as client:
-            async with http_server(routes(client, callbacks, Store(engine)), config.port):
-                await stopped()
-            await client.close(drain_seconds=DRAIN_SECONDS)
-    engine.dispose()
+    with open_database(config.database) as engine:
+        METADATA.create_all(engine)
+        async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
+            await callbacks.create_tables()
+            async with WaltzClient.connect(config.client, callbacks) as client:
+                async with http_server(routes(client, callbacks, Store(engine)), config.port):
+                    await stopped()
+                await client.close(drain_seconds=DRAIN_SECONDS)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Config.of_command_line()))
+    with Config.of_command_line() as config:
+        asyncio.run(main(config))

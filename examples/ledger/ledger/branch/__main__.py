@@ -19,17 +19,19 @@ def main(config: Config) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    engine = open_database(config.database)
     # Where spans and metrics go is up to the SDK of OpenTelemetry that is set up; without one, nowhere.
-    with service(config.client, engine, OpenTelemetryObserver()) as app:
+    with (
+        open_database(config.database) as engine,
+        service(config.client, engine, OpenTelemetryObserver()) as app,
+    ):
         server = make_server("127.0.0.1", config.port, app, threaded=True)
         serving = threading.Thread(target=server.serve_forever, name="http")
         serving.start()
         stop.wait()
         server.shutdown()
         serving.join()
-    engine.dispose()
 
 
 if __name__ == "__main__":
-    main(Config.of_command_line())
+    with Config.of_command_line() as config:
+        main(config)

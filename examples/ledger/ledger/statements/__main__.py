@@ -44,23 +44,23 @@ def routes(store: Store, applier: SqlApplier, client: WaltzClient) -> web.RouteT
 
 async def main(config: Config) -> None:
     """Follow the log in a feed per partition, answer questions."""
-    engine = await open_async_database(config.database)
-    async with engine.begin() as connection:
-        await connection.run_sync(METADATA.create_all)
-    async with (
-        SqlApplier(engine, apply, where=HEADERS.owns) as applier,
-        WaltzClient.connect(config.client) as client,
-    ):
-        await applier.create_tables()
+    async with open_async_database(config.database) as engine:
+        async with engine.begin() as connection:
+            await connection.run_sync(METADATA.create_all)
         async with (
-            http_server(routes(Store(engine), applier, client), config.port),
-            asyncio.TaskGroup() as group,
+            SqlApplier(engine, apply, where=HEADERS.owns) as applier,
+            WaltzClient.connect(config.client) as client,
         ):
-            following = group.create_task(applier.run(client))
-            await stopped()
-            following.cancel()
-    await engine.dispose()
+            await applier.create_tables()
+            async with (
+                http_server(routes(Store(engine), applier, client), config.port),
+                asyncio.TaskGroup() as group,
+            ):
+                following = group.create_task(applier.run(client))
+                await stopped()
+                following.cancel()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Config.of_command_line()))
+    with Config.of_command_line() as config:
+        asyncio.run(main(config))
