@@ -17,7 +17,7 @@ from tests.integration.replicas import administrator, compare_replicas
 from waltz_client import WaltzClient
 from waltz_cluster.cluster_params import read_store_params
 from waltz_protocol.aio.storage_connection import StorageConnection
-from waltz_protocol.aio.tls import TlsSettings, client_context
+from waltz_protocol.aio.tls import ClientTls, TlsSettings, client_context
 from waltz_protocol.errors import TlsSettingsError
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
@@ -183,7 +183,7 @@ async def test_unverified_certificates_need_an_explicit_word(secured: Secured, t
         await secured.patient.append(client)
 
 
-def _only_tls_1_2(settings: TlsSettings) -> ssl.SSLContext | None:
+def _only_tls_1_2(settings: TlsSettings) -> ClientTls | None:
     context = client_context(settings)
     if context is not None:
         context.maximum_version = ssl.TLSVersion.TLSv1_2

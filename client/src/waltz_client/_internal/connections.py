@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 from waltz_client._internal.link import Connector
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.closing import wait_gone
+from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.types import Endpoint
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class Connections:
@@ -26,7 +23,7 @@ class Connections:
         endpoint: Endpoint,
         settings: ChannelSettings,
         handler: ChannelHandler,
-        tls: ssl.SSLContext | None,
+        tls: ClientTls | None,
         connect_timeout_seconds: float,
     ) -> Channel:
         """As the connector that was given."""

@@ -13,17 +13,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.connector import connect
+from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.messages.client import CloseNotice
 from waltz_protocol.types import Endpoint
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class Connector(Protocol):
         endpoint: Endpoint,
         settings: ChannelSettings,
         handler: ChannelHandler,
-        tls: ssl.SSLContext | None,
+        tls: ClientTls | None,
         connect_timeout_seconds: float,
     ) -> Channel:
         """A channel that is ready; WaltzProtocolError or OSError."""
@@ -81,7 +79,7 @@ class LinkSettings:
     """Timeouts and TLS of all links of a client, and how connections are made."""
 
     channel: ChannelSettings
-    tls: ssl.SSLContext | None
+    tls: ClientTls | None
     connect_timeout_seconds: float
     initial_backoff_seconds: float = 0.05
     max_backoff_seconds: float = 1.0

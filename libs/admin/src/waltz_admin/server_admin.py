@@ -90,7 +90,8 @@ class ServerAdminConnection(AdminRequests):
                 connect_timeout_seconds=self._timeout_seconds,
             )
         except ConnectError as error:
-            raise UnreachableError(f"server {self._endpoint}: {error}") from error
+            reason = str(error).replace(f"cannot connect to {self._endpoint}: ", "cannot connect: ")
+            raise UnreachableError(f"server {self._endpoint}: {reason}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:

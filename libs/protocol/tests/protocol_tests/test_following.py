@@ -17,7 +17,7 @@ from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.aio.listener import Listener
-from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
+from waltz_protocol.aio.tls import ClientTls, TlsSettings, client_context, server_context
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError, TlsSettingsError
 from waltz_protocol.frame import frame
@@ -48,7 +48,7 @@ def _write(directory: Path, own: Identity, *trusted: Identity) -> TlsSettings:
 class Caller:
     """A client with one context, whose connections are kept."""
 
-    def __init__(self, context: ssl.SSLContext | None, listener: Listener) -> None:
+    def __init__(self, context: ClientTls | None, listener: Listener) -> None:
         self._context = context
         self._endpoint = Endpoint("localhost", listener.port)
 

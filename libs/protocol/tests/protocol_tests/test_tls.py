@@ -53,7 +53,9 @@ class Identity:
         return self.certificate.public_bytes(Encoding.PEM)
 
 
-def _identity(name: str, issuer: Identity | None = None, host: str | None = None) -> Identity:
+def _identity(
+    name: str, issuer: Identity | None = None, host: str | None = None, valid_days: int = 1
+) -> Identity:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -63,8 +65,8 @@ def _identity(name: str, issuer: Identity | None = None, host: str | None = None
         .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + datetime.timedelta(days=min(valid_days, 0) - 1))
+        .not_valid_after(now + datetime.timedelta(days=valid_days))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if host is not None:
@@ -76,6 +78,11 @@ CA = _identity("ca")
 OTHER_CA = _identity("other ca")
 SERVER = _identity("server", CA, "localhost")
 CLIENT_ID = _identity("client", CA)
+REFUSED = {
+    "other authority": _identity("client", OTHER_CA),
+    "expired": _identity("client", CA, valid_days=-1),
+    "none": None,
+}
 
 
 def _file(path: Path, *parts: bytes) -> str:
@@ -213,6 +220,40 @@ def _trust_p12() -> bytes:
     return pkcs12.serialize_key_and_certificates(
         None, None, None, [CA.certificate], BestAvailableEncryption(b"changeit")
     )
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("shown", REFUSED)
+async def test_who_shows_a_certificate_that_is_refused_learns_which(
+    shown: str, newest: ssl.TLSVersion, tmp_path: Path
+) -> None:
+    """In TLS 1.2, which is all that 0.13.2 speaks, the end comes within the handshake, else after it."""
+    server = server_context(
+        TlsSettings(
+            key_store=_file(tmp_path / "server.pem", SERVER.key_pem(), SERVER.pem()),
+            trust_store=_file(tmp_path / "ca.pem", CA.pem()),
+        )
+    )
+    assert server is not None
+    server.maximum_version = newest
+    own = REFUSED[shown]
+    store = None if own is None else _file(tmp_path / "own.pem", own.key_pem(), own.pem())
+    client = client_context(_trusting(tmp_path, key_store=store, prefix="server.ssl"))
+    async with listening(Recorder, tls=server) as listener:
+        endpoint = Endpoint("localhost", listener.port)
+        with pytest.raises(ConnectError) as caught:
+            await connect(endpoint, settings(), Recorder(), client, 5.0)
+    place = "TLS " if newest is ssl.TLSVersion.TLSv1_2 else ""
+    assert str(caught.value).startswith(
+        f"cannot connect to {endpoint}: the peer closed the connection (before the {place}handshake was done): "
+    )
+    if store is None:
+        assert (
+            "it may ask for a certificate, and none is shown (server.ssl.keyStore.location is not set)"
+            in (str(caught.value))
+        )
+    else:
+        assert f"it may refuse the certificate {store} (server.ssl.keyStore.location)" in str(caught.value)
 
 
 async def test_client_server_13_05_an_unknown_certificate_is_refused(tmp_path: Path) -> None:

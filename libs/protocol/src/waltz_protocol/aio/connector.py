@@ -53,7 +53,7 @@ async def connect(
     except (OSError, TimeoutError, HandshakeError, ChannelClosedError, ValueError) as e:
         _cut(made, str(e))
         raise ConnectError(
-            f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}",
+            f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds, tls)}",
             refused=isinstance(e, ConnectionRefusedError),
         ) from None
     except BaseException:
@@ -98,13 +98,17 @@ def _cut(made: list[Channel], reason: str) -> None:
         channel.abort(reason)
 
 
-def connect_problem(e: Exception, timeout_seconds: float) -> str:
-    """Why no connection was made, in words."""
+def connect_problem(e: Exception, timeout_seconds: float, tls: ClientTls | None = None) -> str:
+    """Why no connection was made, in words. `tls`: with which the peer was connected to, where it verifies
+    certificates of ours as nodes and servers do."""
     if isinstance(e, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {e.verify_message}"
     if isinstance(e, ssl.SSLError):
         what = "the peer does not speak TLS at this port: " if e.reason == "WRONG_VERSION_NUMBER" else ""
         return f"TLS failed: {what}{e.reason or e}"
+    if tls is not None and isinstance(e, ChannelClosedError | ConnectionResetError):
+        closed = "the peer closed the connection (before the TLS handshake was done)"  # TLS 1.2: no text
+        return f"{e if isinstance(e, ChannelClosedError) else closed}: {tls.why_refused}"
     if isinstance(e, ChannelClosedError):  # as a port with TLS does to who speaks none
         return f"{e}: is TLS on at both ends, and is our certificate in the peer's allowedPeers?"
     if isinstance(e, TimeoutError) and not e.errno:

@@ -39,6 +39,8 @@ class FollowingContext(ssl.SSLContext):
         self._seen = self._identity()
         self._compare_at = 0.0
         self._said = ""
+        self.why_refused = ""
+        """For messages: why a peer may end a connection that is made with it."""
         self.expires = fill(self)
         """When the own certificate of new connections expires, in seconds since the epoch."""
 

@@ -29,7 +29,7 @@ from waltz_protocol.types import ShownCertificate
 
 _log = logging.getLogger(__name__)
 
-ClientTls = ssl.SSLContext
+ClientTls = FollowingContext
 ServerTls = ssl.SSLContext
 
 _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
@@ -72,7 +72,20 @@ def client_context(settings: TlsSettings) -> ClientTls | None:
     whatever `allow_unverified` says. Raises TlsSettingsError, also when nothing would verify the peer and
     that is not allowed.
     """
-    return _following(ssl.PROTOCOL_TLS_CLIENT, _fill_connecting, settings)
+    context = _following(ssl.PROTOCOL_TLS_CLIENT, _fill_connecting, settings)
+    if context is not None:
+        context.why_refused = _why_refused(settings)
+    return context
+
+
+def _why_refused(settings: TlsSettings) -> str:
+    setting = f"{settings.prefix}.keyStore.location"
+    if settings.key_store is None:
+        return f"it may ask for a certificate, and none is shown ({setting} is not set). Its log says why"
+    return (
+        f"it may refuse the certificate {settings.key_store} ({setting}): is it signed by an authority of the "
+        "peer's trust store, not expired, and named in the peer's allowedPeers if it has some? Its log says why"
+    )
 
 
 def _following(

@@ -241,7 +241,7 @@ class ReplicaDirectory:
         try:
             link = await self._open_link(node.endpoint)
         except (WaltzProtocolError, OSError, TimeoutError) as error:
-            node.reason = f"{node.endpoint}: {error}"
+            node.reason = str(error)
             node.failed_at = loop.time()
             node.not_before = node.failed_at + node.backoff.next_seconds()
             raise ReplicaUnavailableError(node.reason) from error
