@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from waltz_admin import assignments, nodes, offline_copy, seeding
+from waltz_admin import assignments, nodes, offline_copy, seeding, server_admin
 from waltz_admin.replace import NodeReplacement, ReplaceResult
 from waltz_cluster import zk_client
 from waltz_cluster.config.settings import CliSettings
@@ -237,6 +237,37 @@ def test_the_last_copy_of_a_group_is_given_up_only_when_told_to(
     assert "--drop-group-copy" in _one_error(capsys)
     assert run([*command, "--drop-group-copy"]) == 0
     assert capsys.readouterr().out == "unassigned 0,1 from h1:6000\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "row", "first"),
+    [
+        (
+            "server a:1: cannot connect",
+            ("UNREACHABLE", "server a:1: cannot connect"),
+            "server a:1: cannot connect",
+        ),
+        ({"h1:6000": False}, ("h1:6000", None), "server a:1 does not reach h1:6000"),
+    ],
+)
+def test_a_connection_that_is_broken_has_a_reason(
+    answer: dict[str, bool] | str,
+    row: tuple[str, str | None],
+    first: str,
+    zookeeper: MemoryZooKeeper,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def check(*_: object, **__: object) -> dict[Endpoint, dict[str, bool] | str]:
+        return {Endpoint("a", 1): answer}
+
+    monkeypatch.setattr(server_admin, "check_connectivity", check)
+    assert run(["cluster", "check-connectivity", "-c", str(config), "--output", "json"]) == ExitCode.DEGRADED
+    printed = capsys.readouterr()
+    (shown,) = json.loads(printed.out)["connectivity"]
+    assert (shown["storage_node"], shown["reached"], shown["reason"]) == (row[0], False, row[1])
+    assert f"1 connection broken: {first}" in printed.err
 
 
 def test_another_name_of_a_known_node_is_not_added(

@@ -205,18 +205,17 @@ async def check_connectivity(
     *,
     tls: TlsSettings,
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-) -> dict[Endpoint, dict[str, bool] | None]:
-    """For each registered server: which storage nodes it reaches; None = the server itself does not
-    answer."""
+) -> dict[Endpoint, dict[str, bool] | str]:
+    """For each registered server: which storage nodes it reaches, or why it does not answer itself."""
     await read_params(store, root)
     servers = await registered_servers(store, root)
 
-    async def one(endpoint: Endpoint) -> dict[str, bool] | None:
+    async def one(endpoint: Endpoint) -> dict[str, bool] | str:
         try:
             async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
                 return await server.storage_connectivity()
-        except UnreachableError:
-            return None
+        except UnreachableError as error:
+            return str(error)
 
     answers = await asyncio.gather(*(one(server.endpoint) for server in servers))
     return {server.endpoint: answer for server, answer in zip(servers, answers, strict=True)}

@@ -92,21 +92,29 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What one server answered; None = it did not answer that question."""
+    """What one server answered; None = it did not answer that question, and `problem` says why."""
 
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
     health: Mapping[int, bool] | None = None
+    problem: str = ""
+
+    @property
+    def silence(self) -> str:
+        """What is said of a server of which an answer is missing."""
+        return f"does not answer: {self.problem}" if self.problem else "does not answer"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node answered: which partitions are available (None = no answer), what it reports
-    about its copies, and what distinguishes it from other nodes (`same_node.identity`)."""
+    """What one storage node answered: which partitions are available (None = no answer, and
+    `problem` says why), what it reports about its copies, and what distinguishes it from other nodes
+    (`same_node.identity`)."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
     identity: Identity | None = None
+    problem: str = ""
 
     def copy(self, partition_id: int) -> Answer:
         """Its answer about its copy of the partition."""
@@ -114,7 +122,7 @@ class NodeAnswer:
         if known is not None and self.partitions is not None:
             return known
         if self.partitions is None:
-            return NoAnswer()
+            return NoAnswer(self.problem)
         if partition_id not in self.partitions:
             return NotHeld()
         return NoAnswer("it did not report the state of its copy")
@@ -186,14 +194,15 @@ async def ask_server(
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
     health: Mapping[int, bool] | None = None
+    problem = ""
     try:
         async with asyncio.timeout(timeout_seconds), opening as connection:
             partitions = frozenset(await connection.partitions())
             health = await connection.health()
             connectivity = await connection.storage_connectivity()  # may take long when nodes are away
-    except (AdminError, TimeoutError):
-        return ServerAnswer(partitions, connectivity, health)
-    return ServerAnswer(partitions, connectivity, health)
+    except (AdminError, TimeoutError) as error:
+        problem = str(error) or f"no answer within {timeout_seconds:g} s"
+    return ServerAnswer(partitions, connectivity, health, problem)
 
 
 async def _ask_node(
@@ -203,10 +212,11 @@ async def _ask_node(
     time."""
     port = view.nodes.admin_ports.get(node)
     if port is None:
-        return NodeAnswer()
+        return NodeAnswer(problem="its admin port is not in ZooKeeper")
     held: Mapping[int, bool] | None = None
     copies: dict[int, ReplicaAnswer] = {}
     own: Identity | None = None
+    problem = ""
     try:
         async with (
             asyncio.timeout(timeout_seconds) as limit,
@@ -218,9 +228,9 @@ async def _ask_node(
             for partition_id in sorted({*view.nodes.partitions[node]} & {*held} & {*chosen}):
                 limit.reschedule(asyncio.get_running_loop().time() + timeout_seconds)
                 copies[partition_id] = await ask_copy(connection, partition_id, held[partition_id])
-    except (AdminError, ClusterError, TimeoutError):
-        return NodeAnswer(held, copies, own)
-    return NodeAnswer(held, copies, own)
+    except (AdminError, ClusterError, TimeoutError) as error:
+        problem = str(error) or f"no answer within {timeout_seconds:g} s"
+    return NodeAnswer(held, copies, own, problem)
 
 
 def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
@@ -260,7 +270,7 @@ def _server_consistency(partition_id: int, owner: int | None, answers: Answers) 
     for server_id, answer in sorted(answers.servers.items()):
         if answer.partitions is None:
             if server_id == owner:
-                return f"server {server_id} does not answer"
+                return f"server {server_id} {answer.silence}"
         elif (partition_id in answer.partitions) != (server_id == owner):
             return f"server {server_id} {'lacks it' if server_id == owner else 'has it too'}"
     return "" if owner in answers.servers else "its server is not registered"
@@ -270,7 +280,7 @@ def _connectivity(owner: int | None, replicas: list[str], answer: ServerAnswer) 
     if not replicas:
         return "no replica is assigned"
     if owner is None or answer.connectivity is None:
-        return "its server does not answer" if owner is not None else "it has no single server"
+        return f"its server {answer.silence}" if owner is not None else "it has no single server"
     unreached = [node for node in replicas if not answer.connectivity.get(node, False)]
     return f"server {owner} does not reach {', '.join(unreached)}" if unreached else ""
 
@@ -280,7 +290,8 @@ def _storage_consistency(partition_id: int, replicas: list[str], answers: Answer
         return "no replica is assigned"
     silent = [node for node in replicas if answers.partitions(node) is None]
     if silent:
-        return f"no answer from {', '.join(silent)}"
+        reasons = {node: answers.nodes.get(node, NodeAnswer()).problem for node in silent}
+        return "no answer from " + ", ".join(f"{n} ({why})" if why else n for n, why in reasons.items())
     twins = _under_two_names(replicas, answers)
     if twins:
         return twins
@@ -349,5 +360,5 @@ def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:
     if owner is None:
         return "it has no single server"
     if answer.health is None:
-        return "its server does not answer"
+        return f"its server {answer.silence}"
     return "" if answer.health.get(partition_id, False) else f"server {owner} reports that it is not healthy"

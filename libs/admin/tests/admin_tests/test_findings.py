@@ -227,7 +227,7 @@ def test_a_partition_that_is_well_is_explained_with_its_votes() -> None:
     three = (
         Replica("a:1", C, "", 100, 0, copy, ReplicaState(PartitionId(0), "a:1", 5)),
         Replica("b:1", Standing.BEHIND, "it dropped out in session 4 at 77", 77, 23, copy, listed),
-        Replica("c:1", C, "", 100, 0, copy),
+        Replica("c:1", C, "", 100, 0, copy, ReplicaState(PartitionId(0), "c:1", -1, 77)),
     )
     page = status(PartitionStatus(0, SERVER, True, 5, three, "b:1 is behind", "", 3))
     found = explain(page, 0, find(page))

@@ -144,6 +144,9 @@ async def test_zookeeper_6_18_health_that_stays_true_without_a_quorum_is_not_bel
         node.refuse = "out of order"
     failed = await world.failed()
     assert {Check.QUORUM, Check.HEALTH, Check.STORAGE_CONSISTENCY} <= failed[0]
+    for check in (Check.STORAGE_CONSISTENCY, Check.RECOVERY):
+        reasons = [f.reason for f in (await world.report()).failures if f.check is check]
+        assert reasons[0].count(": out of order") == 2
 
 
 async def test_zookeeper_6_18_a_partition_without_a_replica_is_a_failure_not_a_crash(world: World) -> None:
@@ -206,6 +209,7 @@ async def test_verify_without_a_server_or_with_a_silent_one(world: World) -> Non
         Check.STORAGE_CONNECTIVITY,
         Check.HEALTH,
     }
+    assert all(f.reason.endswith("does not answer: no answer within 2 s") for f in report.failures)
     await world.store.delete(f"{ROOT}/serverDescriptors/s_0000000000")
     report = await world.report()
     assert Check.ZK_VALIDITY in {f.check for f in report.failures}
@@ -424,7 +428,7 @@ async def test_servers_are_asked(world: World) -> None:
             )
     world.server.silent = True
     answers = await server_admin.check_connectivity(world.store, ROOT, tls=PLAIN, timeout_seconds=0.2)
-    assert answers == {world.server.endpoint: None}
+    assert answers == {world.server.endpoint: f"server {world.server.endpoint} did not answer within 0.2 s"}
 
 
 async def test_a_server_that_refuses_or_is_too_old() -> None:

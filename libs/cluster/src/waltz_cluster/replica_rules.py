@@ -132,7 +132,7 @@ def why_not_listed(metadata: PartitionMetadata, node: str) -> str:
     It alone proves nothing, but without it no answer of the node can.
     """
     listed = metadata.replicas.get(node)
-    if listed is None:
+    if listed is None or listed.session_id < 0:
         return "it is not among the replicas of the last session: it is filled first"
     if listed.resolved:
         return f"it dropped out in session {listed.session_id} at {listed.closing_high_water_mark}"

@@ -241,7 +241,7 @@ class ReplicaId:
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
     """What the last store session knew of a replica: (s, UNRESOLVED) = took part; (s, h) = dropped out, good
-    up to h."""
+    up to h; (-1, h) = never took part."""
 
     partition_id: PartitionId
     connect_string: str

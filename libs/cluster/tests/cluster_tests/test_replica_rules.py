@@ -71,6 +71,12 @@ def test_safety_a6_where_a_copy_is(replica: ReplicaState, answer: Answer, standi
     assert why_not_current(metadata(replica), NODE, answer) == found.reason
 
 
+def test_a_replica_that_was_in_no_session_has_not_dropped_out() -> None:
+    """0.13.2 lists one that it adds with session -1, and the mark up to which it is filled."""
+    reason = why_not_current(metadata(listed(-1, 1282)), NODE, ReplicaAnswer(7, True, True))
+    assert reason == why_not_current(metadata(), NODE, ReplicaAnswer(7, True, True))
+
+
 def test_without_metadata_nothing_is_current() -> None:
     assert standing_of(None, NODE, ReplicaAnswer(7, True, True)).standing is Standing.NOT_STARTED
     assert standing_of(None, NODE, NoAnswer()).standing is Standing.UNREACHABLE

@@ -86,19 +86,20 @@ def verify_(
 def check_connectivity(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show which storage nodes each server reaches. Exit code 3 when one is not reached."""
     answers = run_admin(config, lambda c: server_admin.check_connectivity(c.store, c.root, tls=c.tls))
-    listing = Listing("connectivity", "Servers and storage nodes", ["Server", "Storage node", "Reached"])
-    broken = 0
+    columns = ["Server", "Storage node", "Reached", "Reason"]
+    listing = Listing("connectivity", "Servers and storage nodes", columns)
+    broken: list[str] = []
     for server, nodes in answers.items():
-        if nodes is None:
-            listing.add(str(server), "UNREACHABLE", False)
-            broken += 1
+        if isinstance(nodes, str):
+            listing.add(str(server), "UNREACHABLE", False, nodes)
+            broken.append(nodes)
             continue
         for node, reached in sorted(nodes.items()):
-            listing.add(str(server), node, reached)
-            broken += not reached
+            listing.add(str(server), node, reached, None)
+            broken += [] if reached else [f"server {server} does not reach {node}"]
     render_listings(output, [listing])
     if broken:
-        raise DegradedError(f"{counted(broken, 'connection')} broken")
+        raise DegradedError(f"{counted(len(broken), 'connection')} broken: {broken[0]}")
     if not answers:
         raise DegradedError("no server is registered")
 

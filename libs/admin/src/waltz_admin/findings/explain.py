@@ -106,7 +106,7 @@ def _vote(replica: Replica) -> Vote:
 
 def _recorded(replica: Replica) -> str:
     listed = replica.listed
-    if listed is None:
+    if listed is None or listed.session_id < 0:
         return "not among the replicas of the last session"
     if listed.resolved:
         return f"dropped out in session {listed.session_id} at {listed.closing_high_water_mark}"

@@ -80,8 +80,10 @@ def _stopped(
             control.check_cluster(directory, *cluster)
             info = control.info(partition_id)
             if not disk.exists(join(path, layout.SIDECAR_NAME)):
-                text = f"partition {partition_id} has no {layout.SIDECAR_NAME} here"
-                raise StorageStartError(f"{directory}: {text}")
+                raise StorageStartError(
+                    f"{directory}: partition {partition_id} has no {layout.SIDECAR_NAME} here: its copy is elsewhere, or "
+                    "only 0.13.2 has used it, which keeps its fence in memory: restart it"
+                )
             sidecar = Sidecar.open(disk, path, partition_id)
             try:
                 yield control, sidecar, info
