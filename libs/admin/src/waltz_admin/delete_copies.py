@@ -8,6 +8,7 @@ them could be counted by the next recovery, which then waits forever.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -81,9 +82,15 @@ async def _name_of(
     for node, endpoint in endpoints.items():
         if endpoint == connection.endpoint:
             return node
-    for node, endpoint in endpoints.items():
-        with suppress(AdminError):  # one that is silent is another one
+
+    async def same(endpoint: Endpoint) -> bool:
+        try:
             async with admin_connection(endpoint, params, tls) as other:
-                if identity(other) == identity(connection):
-                    return node
-    return str(connection.endpoint)
+                return identity(other) == identity(connection)
+        except AdminError:
+            return False  # one that is silent is another one
+
+    found = await asyncio.gather(*map(same, endpoints.values()))
+    return next(
+        (node for node, it_is in zip(endpoints, found, strict=True) if it_is), str(connection.endpoint)
+    )

@@ -1,5 +1,6 @@
 """A copy is deleted with its data only while the others are proven to do without."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -111,6 +112,31 @@ async def test_a_node_is_known_by_every_name(cluster: Cluster) -> None:
     second.status[0] = True
     await cluster.delete(Endpoint("localhost", first.admin_port))
     assert 0 not in first.status
+
+
+async def test_silent_nodes_are_asked_for_their_name_at_the_same_time(cluster: Cluster) -> None:
+    waiting: list[asyncio.StreamWriter] = []
+    met = False
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal met
+        waiting.append(writer)
+        if len(waiting) == 2:
+            met = True
+            for one in waiting:
+                one.close()
+        while await reader.read(1000):
+            pass
+        waiting.remove(writer)
+        writer.close()
+
+    async with AsyncExitStack() as stack:
+        for number in (1, 2):
+            server = await stack.enter_async_context(await asyncio.start_server(silent, "127.0.0.1", 0))
+            port = server.sockets[0].getsockname()[1]
+            await nodes.add_storage_node(cluster.store, ROOT, f"127.0.0.1:{number}", port, number)
+        await cluster.delete(Endpoint("localhost", cluster.spare.admin_port))
+    assert met
 
 
 async def test_a_copy_that_no_list_names_is_deleted_when_it_is_not_needed(cluster: Cluster) -> None:
