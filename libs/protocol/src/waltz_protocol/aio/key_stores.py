@@ -6,6 +6,7 @@ with PEM files, or without TLS, runs without that package.
 
 import datetime
 import ipaddress
+import re
 import secrets
 import socket
 
@@ -21,6 +22,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+_KEY_BAG = re.compile(rb"\x06\x0b\x2a\x86\x48\x86\xf7\x0d\x01\x0c\x0a\x01[\x01\x02]")
+"""The object identifiers keyBag and pkcs8ShroudedKeyBag; stores have them outside of what is encrypted."""
+_ALIAS = re.compile(rb"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x09\x14\x31\x81?.\x1e\x81?(.)", re.DOTALL)
+"""The attribute friendlyName, a set of one BMPString, up to the length of that."""
+
 
 def key_and_chain(content: bytes, password: str | None) -> tuple[bytes, str] | None:
     """The key and its certificates as PEM, and the passphrase of the key; None when one of them is not in the
@@ -30,6 +36,17 @@ def key_and_chain(content: bytes, password: str | None) -> tuple[bytes, str] | N
         return None
     key_pem, passphrase = _encrypted(key)
     return key_pem + b"".join(c.public_bytes(Encoding.PEM) for c in (certificate, *chain)), passphrase
+
+
+def key_aliases(content: bytes) -> list[str]:
+    """The names of the private keys in a store, in their order in the file: `cryptography` gives the first
+    one only."""
+    names = []
+    for bag in _KEY_BAG.split(content)[1:]:
+        found = _ALIAS.search(bag)
+        name = bag[found.end() : found.end() + found[1][0]] if found is not None else b""
+        names.append(name.decode("utf-16-be", "replace") or "one without a name")
+    return names
 
 
 def certificates(content: bytes, password: str | None) -> bytes:

@@ -202,14 +202,22 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> float | N
                 problem = f"no usable private key and certificate in {place}"
             raise TlsSettingsError(f"{problem} ({setting})") from None
         return _expires(content, path, setting)
+    stores = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12")
     try:
-        found = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12").key_and_chain(content, password)
+        found = stores.key_and_chain(content, password)
     except ValueError:
         raise TlsSettingsError(
             f"{path} ({setting}) is neither PEM nor PKCS#12, or {settings.prefix}.keyStore.password is wrong"
         ) from None
     if found is None:
         raise TlsSettingsError(f"{path} ({setting}) contains no private key with a certificate")
+    aliases = stores.key_aliases(content)
+    if len(aliases) > 1:  # Java takes one by the hash value of its alias
+        raise TlsSettingsError(
+            f"{path} ({setting}) contains {len(aliases)} private keys ({', '.join(aliases)}), and nothing says which "
+            f"one is meant: copy that into a file of its own: keytool -importkeystore -srckeystore {path} -srcalias "
+            f"ALIAS -destkeystore {path.with_suffix('.one.p12')} -deststoretype PKCS12"
+        )
     try:
         _load_pem_chain(context, *found)
     except ssl.SSLError as e:
