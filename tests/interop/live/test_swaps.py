@@ -73,6 +73,7 @@ def test_swaps_under_load_lose_nothing(
                 until_progress(both)
         mix.complete()
         if journal:
+            mix.level()
             for name in NODES:
                 mix.stop(name)
         logs = settle(mix.read)
