@@ -42,6 +42,8 @@ class Stage:
 
     directory: Path
     zookeeper: EmbeddedZooKeeper
+    node_keys: dict[str, object] = field(default_factory=dict)
+    """Configuration keys of all storage nodes besides those that each has."""
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
@@ -52,7 +54,7 @@ class Stage:
             self.ports[name] = {"storage": next(ports), "admin": next(ports), "http": next(ports)}
             self.data(name).mkdir(parents=True)
             keys = configs.storage_keys(common, self.ports[name], self.data(name), True)
-            write_config(self.directory / f"{name}.yaml", keys, {})
+            write_config(self.directory / f"{name}.yaml", keys, self.node_keys)
         for name in SERVERS:
             self.ports[name] = {"server": next(ports), "http": next(ports)}
             write_config(
@@ -172,9 +174,9 @@ class Stage:
         shutil.rmtree(self.data(name))
         self.data(name).mkdir()
 
-    def back_up(self, name: str) -> None:
-        """Copy its directory away while it is stopped."""
-        self.stop(name)
+    def back_up(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """Copy its directory away while it is stopped; SIGKILL: it is as in a snapshot of the file system."""
+        self.stop(name, number)
         shutil.copytree(self.data(name), self.directory / "backup" / name)
         self.start(name)
 
@@ -237,10 +239,10 @@ class Load:
 
 
 @contextlib.contextmanager
-def open_stage(directory: Path) -> Iterator[Stage]:
+def open_stage(directory: Path, node_keys: dict[str, object] | None = None) -> Iterator[Stage]:
     """A ZooKeeper and nothing else; everything is stopped at the end."""
     with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
-        stage = Stage(directory, zookeeper)
+        stage = Stage(directory, zookeeper, node_keys or {})
         try:
             yield stage
         finally:

@@ -21,7 +21,7 @@ from waltz_cluster.errors import NodeExistsError, StoreError, VersionConflictErr
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import CreateOp, Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import PartitionId
+from waltz_protocol.types import Endpoint, PartitionId
 
 ANSWER_SECONDS = 10.0
 _QUESTIONS = 16
@@ -48,15 +48,15 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     before = view.recorded(partition)
     if before is None:
         raise AdminError(f"partition {partition} has no metadata that can be read")
-    nodes = await _copies(store, root, view, tls, [partition])
-    held = _held(nodes, partition)
+    nodes = await ask_copies(store, root, view, tls, [partition])
+    held = copies_held(nodes, partition)
     newer = knows_more(before, held)
     if newer:
         raise UnsafeChangeError(
             f"partition {partition}: ZooKeeper is older than {', '.join(sorted(newer))}: run `waltz zk accept-restored` first"
         )
     replicas = {*before.replicas, *(n for n, given in view.nodes.partitions.items() if partition in given)}
-    silent = sorted((_known(view) - nodes.keys()) | (replicas - held.keys()))
+    silent = sorted((known_nodes(view) - nodes.keys()) | (replicas - held.keys()))
     if len(silent) > 1:
         raise UnsafeChangeError(
             f"partition {partition}: {', '.join(silent)} do not answer; all storage nodes but the stopped one must"
@@ -64,11 +64,12 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     return max([before.session_id, *(copy.session_id for copy in held.values())]) + 1
 
 
-def _known(view: ClusterView) -> set[str]:
+def known_nodes(view: ClusterView) -> set[str]:
+    """All storage nodes that ZooKeeper knows, with partitions or without."""
     return {*view.nodes.admin_ports, *view.nodes.groups, *view.nodes.partitions}
 
 
-async def _copies(
+async def ask_copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
     """What each node that answers reports about its copies; of these partitions with the last record, where
@@ -114,7 +115,8 @@ async def _with_last_record(
     return replace(copy, max_transaction_id=last)
 
 
-def _held(nodes: Copies, partition: int) -> dict[str, NodePartition]:
+def copies_held(nodes: Copies, partition: int) -> dict[str, NodePartition]:
+    """Of one partition: the copy of each node that answers and has one."""
     return {n: c for n, copies in nodes.items() for c in copies if c.partition_id == partition and c.assigned}
 
 
@@ -143,7 +145,7 @@ async def accept_restored(
     if wrong:
         raise AdminError(f"there is no partition {wrong[0]}: the cluster has {view.params.num_partitions}")
     answers, nodes = await asyncio.gather(
-        gather(view, tls, ANSWER_SECONDS, partitions), _copies(store, root, view, tls, partitions)
+        gather(view, tls, ANSWER_SECONDS, partitions), ask_copies(store, root, view, tls, partitions)
     )
     found: list[Rebuilt] = []
     fine: list[int] = []
@@ -228,16 +230,26 @@ def _checked(
             f"partition {partition} has no metadata that can be read: restore any older copy of it first"
         )
     assigned = [node for node, given in view.nodes.partitions.items() if partition in given]
-    held = _held(nodes, partition)
-    rebuilt = rebuild(partition, before, Nodes(_known(view), assigned, nodes.keys(), held, lost, removed))
+    held = copies_held(nodes, partition)
+    rebuilt = rebuild(
+        partition, before, Nodes(known_nodes(view), assigned, nodes.keys(), held, lost, removed)
+    )
+    server = who_serves(view, partition, answers)
+    if server is not None:
+        raise UnsafeChangeError(
+            f"partition {partition}: server {server} is serving it in a session that ZooKeeper has forgotten; "
+            "restart that server first"
+        )
+    return rebuilt
+
+
+def who_serves(view: ClusterView, partition: int, answers: Answers) -> Endpoint | None:
+    """A server that has the partition open, by its own word."""
     for server in view.servers:
         answer = answers.servers.get(server.server_id)
         if answer is not None and answer.health is not None and answer.health.get(partition, False):
-            raise UnsafeChangeError(
-                f"partition {partition}: server {server.endpoint} is serving it in a session that ZooKeeper has forgotten; "
-                "restart that server first"
-            )
-    return rebuilt
+            return server.endpoint
+    return None
 
 
 def _assigned(maps: NodeMaps, found: Sequence[Rebuilt]) -> dict[str, tuple[PartitionId, ...]]:

@@ -50,7 +50,8 @@ def without_replica(metadata: PartitionMetadata, connect_string: str) -> Partiti
         raise UnknownReplicaError(_unknown_replica(connect_string, metadata.replicas))
     if len(metadata.replicas) == 1:
         raise LastReplicaError(
-            f"{connect_string} is the last replica in the metadata; it cannot be forgotten"
+            f"{connect_string} is the last replica in the metadata; it cannot be forgotten. If no other copy is better, one is "
+            "taken as it is by `waltz storage forget --keep`"
         )
     left = {name: state for name, state in metadata.replicas.items() if name != connect_string}
     return PartitionMetadata(metadata.generation, metadata.session_id, left)

@@ -83,6 +83,18 @@ def rebuild(partition_id: int, before: PartitionMetadata, nodes: Nodes) -> Rebui
     return _Rebuild(partition_id, before, nodes).result()
 
 
+def is_whole(copy: NodePartition) -> bool:
+    """Whether it holds everything up to its own marks."""
+    return _last(copy) >= max(copy.low_water_mark, copy.local_low_water_mark)
+
+
+def is_intact(before: PartitionMetadata, node: str, copy: NodePartition) -> bool:
+    """Whole, and of a session no earlier than the one that ZooKeeper lists its node for."""
+    recorded = before.replicas.get(node)
+    known = -1 if recorded is None else recorded.session_id
+    return is_whole(copy) and copy.session_id >= max(0, known)
+
+
 def _last(copy: NodePartition) -> int:
     return -1 if copy.max_transaction_id is None else copy.max_transaction_id
 
@@ -96,7 +108,7 @@ class _Rebuild:
         self._nodes = nodes
         self._held = {n: c for n, c in nodes.held.items() if c.max_transaction_id is not None}
         self._members = {*nodes.assigned, *before.replicas} - {*nodes.removed}
-        self._intact = {n: c for n, c in self._held.items() if self._is_intact(n, c)}
+        self._intact = {n: c for n, c in self._held.items() if is_intact(before, n, c)}
         self._session = max((copy.session_id for copy in self._intact.values()), default=-1)
         self._took_part = {n for n, c in self._intact.items() if c.session_id == self._session}
 
@@ -112,12 +124,6 @@ class _Rebuild:
         self._check_enough(absent, joined)
         self._check_longer(absent)
         return self._rebuilt(absent, joined)
-
-    def _is_intact(self, node: str, copy: NodePartition) -> bool:
-        recorded = self._before.replicas.get(node)
-        known = -1 if recorded is None else recorded.session_id
-        whole = _last(copy) >= max(copy.low_water_mark, copy.local_low_water_mark)
-        return whole and copy.session_id >= max(0, known)
 
     def _is_marked_early(self, copy: NodePartition) -> bool:
         """A recovery wrote its session down here first and did not come to fill it: it had no voice before
@@ -177,6 +183,8 @@ class _Rebuild:
 
     def _check_enough(self, absent: Sequence[str], joined: Sequence[str]) -> None:
         if not self._took_part:
+            if all(copy.session_id < 0 for copy in self._held.values()):
+                return  # all were reset: it stays closed, and a person may name the copy to keep
             raise self._unsafe(
                 "no copy that answers holds everything up to its own marks, so it is not known what was acknowledged; "
                 f"bring back: {', '.join(absent) or 'an earlier replica'}"
@@ -191,7 +199,7 @@ class _Rebuild:
         )
 
     def _check_longer(self, absent: Sequence[str]) -> None:
-        longest = max(_last(self._intact[node]) for node in self._took_part)
+        longest = max((_last(self._intact[node]) for node in self._took_part), default=-1)
         others = self._intact.keys() - self._took_part
         longer = sorted(node for node in others if _last(self._intact[node]) > longest)
         needed = quorum_of(len({*self._members, *absent, *self._took_part}))
@@ -209,7 +217,7 @@ class _Rebuild:
         for node in joined:
             listed[node] = self._joining(node, closed=bool(absent))
         for node in absent:
-            listed[node] = self._session, UNRESOLVED, self._why_absent(node)
+            listed[node] = max(self._session, 0), UNRESOLVED, self._why_absent(node)
         states = {
             node: ReplicaState(PartitionId(self._partition_id), node, session, closing)
             for node, (session, closing, _) in sorted(listed.items())

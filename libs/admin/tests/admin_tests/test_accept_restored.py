@@ -183,6 +183,16 @@ def test_copies_that_were_only_marked_decide_nothing_alone() -> None:
         written(ABC, "ABC", held | {"A": copy(5, 3, 0, local=0)})
 
 
+def test_safety_a1_copies_that_were_all_reset_are_listed_and_decide_nothing() -> None:
+    """As `waltz zk rebuild` finds them: the tree is there again, and each of them counts as absent."""
+    held = {"A": copy(-1, -1, 7, fence=4), "B": copy(-1, -1, 9, fence=4), "C": copy(-1, -1, -1)}
+    before = recorded(-1)
+    assert written(before, "ABC", held) == dict.fromkeys("ABC", (0, UNRESOLVED))
+    assert rebuild(0, before, Nodes("ABC", "ABC", "ABC", held)).after.session_id == 4
+    with pytest.raises(UnsafeChangeError, match="it is not known what was acknowledged"):
+        written(before, "ABC", held | {"C": copy(2, 5, 3)})
+
+
 # ---- the command
 
 

@@ -24,7 +24,7 @@ from waltz_admin.findings.rules import (
 )
 from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import ReplicaState
-from waltz_protocol.types import Endpoint, PartitionId
+from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId
 
 SERVER = Endpoint("server", 7)
 FINE = ServerStatus(1, SERVER, (0,), ())
@@ -281,6 +281,50 @@ def test_of_two_lost_disks_both_are_named_with_the_way_out() -> None:
     assert "leave it running" not in steps[0, 1, 3]
     assert "leave it running" in steps[2,]
     assert find(status(partition(*replicas(S, C, C), healthy=False)))[0].rule.name == "not-open"
+
+
+def listed(replica: Replica, session: int = 4, closing: int = UNRESOLVED) -> Replica:
+    return replace(replica, listed=ReplicaState(PartitionId(0), replica.node, session, closing))
+
+
+def step_of(*held: Replica) -> tuple[str, str]:
+    first = find(status(partition(*held, healthy=False)))[0]
+    return first.rule.name, first.next_step
+
+
+def test_where_nobody_is_left_one_copy_is_kept_the_longest_first() -> None:
+    lengths = {"a:1": 7, "b:1": 9, "c:1": None}
+    all_back = [replace(one, last_transaction=lengths[one.node]) for one in replicas(S, S, S)]
+    rule, step = step_of(*all_back)
+    assert rule == "undecidable"
+    assert "forget --keep b:1 -p 0 --accept-data-loss" in step
+    assert "most records first: b:1, a:1, c:1" in step
+    assert "forget -s" not in step
+    rule, step = step_of(*all_back[:2], Replica("c:1", U))
+    assert "bring c:1 back with its data first" in step
+    assert "forget --keep b:1 -p 0 --lost c:1 --accept-data-loss" in step
+    assert "--lost" not in step_of(*all_back[:2], Replica("c:1", Standing.UNAVAILABLE))[1]
+
+
+def test_the_last_one_listed_was_set_back_and_nothing_is_waited_for() -> None:
+    """The others were forgotten: two of three are to be filled, and there is nobody to decide what with."""
+    behind = [replace(one, last_transaction=9) for one in replicas(Standing.BEHIND, Standing.BEHIND)]
+    lost = listed(Replica("c:1", S, last_transaction=7))
+    first, *rest = find(status(partition(*behind, lost, healthy=False)))
+    assert first.rule.name == "undecidable"
+    assert "forget --keep a:1 -p 0 --accept-data-loss" in first.next_step
+    assert all("wait" not in one.next_step for one in rest)
+
+
+def test_who_had_dropped_out_counts_up_to_there_whatever_became_of_it() -> None:
+    voter, dropped = listed(Replica("a:1", C)), listed(Replica("b:1", S), 3, 10)
+    assert step_of(voter, dropped, listed(Replica("c:1", U)))[0] == "no-quorum"
+    rule, step = step_of(
+        listed(Replica("a:1", S)), *(listed(Replica(n, Standing.BEHIND), 3, 10) for n in "bc")
+    )
+    assert rule == "undecidable"
+    assert "bring a:1 back" in step
+    assert step.endswith("`waltz storage forget -s a:1 -p 0 --accept-data-loss`")
 
 
 def test_while_a_quorum_is_left_nothing_is_given_up() -> None:

@@ -3,6 +3,7 @@ name."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,21 @@ import typer
 from waltz_admin.accept_restored import lowest_free_session
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.forget import Forgotten, forget_replica
+from waltz_admin.keep_copy import KeptCopy, keep_copy
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.serializers import StoreParams
 from waltz_tools import stopped_node
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
+    Listing,
+    LostOption,
     OutputFormat,
     OutputOption,
     PartitionsOption,
     known_node,
     parse_partitions,
+    render_listings,
     render_result,
     run_admin,
 )
@@ -47,7 +52,9 @@ def restore_reset(
     """Prepare a storage directory that was restored from a copy, before its node starts again.
 
     Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up
-    and never votes with a log that is older than it claims. Where its journal or waltz-witness is lost no
+    and never votes with a log that is older than it claims. That is right while a majority of the replicas
+    still has what it had. Where a majority is restored nobody is left to catch up with: start those nodes as
+    they are, and reset none. Where its journal or waltz-witness is lost no
     copy can be trusted, so all partitions are reset: --partition is refused.
     """
     chosen = None if partition is None else parse_partitions(partition)
@@ -57,7 +64,11 @@ def restore_reset(
         line = f"would reset partitions {names} of {directory}"
         render_result(output, line, dry_run=True, directory=directory, reset=would)
         return
-    confirm(f"{directory} forgets its store sessions: its copies have no vote until they have caught up", yes)
+    confirm(
+        f"{directory} forgets its store sessions: its copies have no vote until they have caught up with a majority that "
+        "was not restored. If a majority of the replicas is restored from copies, do not reset: start their nodes as they are",
+        yes,
+    )
     done = stopped_node.restore_reset(directory, chosen, journal)
     text = ",".join(map(str, done)) or "none"
     render_result(
@@ -67,26 +78,50 @@ def restore_reset(
 
 def forget(
     config: ConfigOption,
+    partition: PartitionsOption,
     storage: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--storage", "-s", help="host:port of the lost node's storage port.", show_default=False
         ),
-    ],
-    partition: PartitionsOption,
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port of the node whose copies are kept as they are, in place of --storage: all others are given up.",
+            show_default=False,
+        ),
+    ] = None,
+    lost: LostOption = None,
     accept: Annotated[
         bool, typer.Option("--accept-data-loss", help="Required: acknowledged transactions may be lost.")
     ] = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Give up a replica whose disk is lost for good, when recovery cannot decide without it."""
-    chosen = parse_partitions(partition)
-    if not accept and not dry_run:
-        raise UsageError(
-            "transactions that only this replica still holds are lost forever: pass --accept-data-loss if that is acceptable"
-        )
+    """Give up a replica whose disk is lost for good, when recovery cannot decide without it.
 
+    With --keep all replicas but one are given up: where none is left that holds what it should, as after
+    restore-reset of every copy. What that node holds becomes the log. Every storage node must answer, or be
+    named with --lost, and no copy that was not set back may hold more.
+    """
+    chosen = parse_partitions(partition)
+    if (storage is None) == (keep is None):
+        raise UsageError("pass --storage with the node to give up, or --keep with the only one that is kept")
+    if keep is None and lost:
+        raise UsageError("--lost belongs to --keep: --storage names the node that is lost")
+    if not accept and not dry_run:
+        held = "this replica still holds" if keep is None else "other replicas still hold"
+        raise UsageError(
+            f"transactions that only {held} are lost forever: pass --accept-data-loss if that is acceptable"
+        )
+    if keep is not None:
+        _keep(config, keep, chosen, lost or [], dry_run, output)
+    elif storage is not None:
+        _give_up(config, storage, chosen, dry_run, output)
+
+
+def _give_up(config: Path, storage: str, chosen: Sequence[int], dry_run: bool, output: OutputFormat) -> None:
     async def work(c: Context) -> tuple[str, Forgotten]:
         store = DryRunStore(c.store) if dry_run else c.store
         node = await known_node(c, storage)
@@ -115,6 +150,33 @@ def forget(
         others=list(done.others),
         dry_run=dry_run,
     )
+
+
+def _keep(
+    config: Path, keep: str, chosen: Sequence[int], lost: Sequence[str], dry_run: bool, output: OutputFormat
+) -> None:
+    async def work(c: Context) -> list[KeptCopy]:
+        node = await known_node(c, keep)
+        gone = [await known_node(c, one) for one in lost]
+        return await keep_copy(c.store, c.root, node, chosen, tls=c.tls, lost=gone, dry_run=dry_run)
+
+    listing = Listing(
+        "partitions",
+        "would be kept" if dry_run else "kept",
+        ["Partition", "Node", "Node session", "Last record", "What becomes of it"],
+    )
+    for one in run_admin(config, work):
+        for node in sorted({*one.copies, *one.replicas}, key=lambda name: (name != one.node, name)):
+            copy = one.copies.get(node)
+            becomes = "kept: it is the log now" if node == one.node else "given up, and filled from it"
+            listing.add(
+                one.partition_id,
+                node,
+                None if copy is None else copy.session_id,
+                None if copy is None else copy.max_transaction_id,
+                becomes if copy is not None else "given up: it has no copy, or is lost",
+            )
+    render_listings(output, [listing])
 
 
 def lower_fence(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, StorageStatus
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.findings.finding import Finding, Rule, Severity
+from waltz_admin.findings.undecided import IDS, is_short, is_undecided, way_out
 from waltz_admin.tree import HOW_TO_REMOVE, REMOVE_SURPLUS, parse_connect_string
-from waltz_cluster.quorum import id_ranges, quorum_of, said_once
+from waltz_cluster.quorum import id_ranges, said_once
 from waltz_cluster.replica_rules import Standing
 
 FEW_DAYS = 14
@@ -200,17 +201,13 @@ def _closed_partitions(status: ClusterStatus) -> Iterable[Finding]:
             ids = tuple(p.partition_id for p in alike)
             nodes = tuple(dict.fromkeys(r.node for p in alike for r in p.replicas))
             servers = tuple(dict.fromkeys(str(p.server) for p in alike if p.server is not None))
-            next_step = step.replace(_IDS, id_ranges(ids))
+            next_step = step.replace(IDS, id_ranges(ids))
             yield Finding(rules[name], line, next_step, _evidence_of_closed(alike), ids, nodes, servers)
 
 
 def _reason(partition: PartitionStatus) -> str:
     waits = f", it waits for {partition.waits_for}" if partition.waits_for else ""
     return f"{partition.problem}{waits}"
-
-
-_IDS = "\0"
-"""In a next step: the partitions that share it."""
 
 
 def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
@@ -220,24 +217,15 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
             "restore ZooKeeper's data from a newer copy, or rebuild them from what the nodes hold: "
             f"`waltz zk accept-restored -p {partition.partition_id} --dry-run`, then without it; remove nothing from a node before"
         )
-    lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
     lacking = [r.node for r in partition.replicas if r.standing is Standing.UNASSIGNED]
-    short = len(partition.replicas) - len(lost) - len(silent) - len(lacking) < quorum_of(
-        len(partition.replicas)
-    )
-    if short and lacking and not silent:
+    if lacking and not silent and is_short(partition.replicas):
         return (
             NOT_OPEN,
             f"`waltz storage sync-partitions`: it is assigned to {', '.join(lacking)} and not there",
         )
-    if short and lost:
-        nodes = [r.node for r in silent or lost]
-        forget = ", ".join(f"`waltz storage forget -s {r.node} -p {_IDS} --accept-data-loss`" for r in lost)
-        return UNDECIDABLE, (
-            f"bring {', '.join(nodes)} back with {'its' if len(nodes) == 1 else 'their'} data first; only if that is "
-            f"impossible: {forget}"
-        )
+    if is_undecided(partition):
+        return UNDECIDABLE, way_out(partition)
     if silent:
         return NO_QUORUM, f"bring back {', '.join(r.node for r in silent)}, with the data they have"
     if partition.server is None:
@@ -414,7 +402,8 @@ def _replicas(status: ClusterStatus) -> Iterable[Finding]:
     for partition in status.partitions:
         undecided = not partition.healthy and _why_closed(partition)[0] is UNDECIDABLE
         for replica in partition.replicas:
-            key = replica.node, replica.standing, undecided and replica.standing is Standing.SET_BACK
+            waits = undecided and replica.standing in (Standing.SET_BACK, Standing.BEHIND)
+            key = replica.node, replica.standing, waits
             alike.setdefault(key, []).append((partition.partition_id, replica))
     for (node, standing, undecided), held in alike.items():
         found = _replica(node, standing, held)

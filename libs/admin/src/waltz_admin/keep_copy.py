@@ -1,0 +1,246 @@
+"""One copy of a partition is taken as it is, and all others are given up: the way out when no replica holds
+what its own marks promise (safety rule A1), as after `waltz storage restore-reset` of all of them.
+
+A recovery decides nothing then: who was set back is neither supporter nor opponent of any mark, so there is
+nobody left to decide, and nobody to copy from. What the copy holds becomes the log; what only others held is
+lost. So a person names the copy, and
+
+* every storage node that ZooKeeper knows answers or is named as lost: a silent one may hold more;
+* no copy that was not set back holds more, or is of a later session than one that still knows its own;
+* nothing is given up where the replicas can decide, or a server has the partition open.
+
+It is a session of its own, of one replica, and with the crash order of any other: its id is taken in
+ZooKeeper, the node writes the session down, then ZooKeeper lists the node alone as taking part. Interrupted
+between, it leaves a partition that is as closed as before, and the command may be given again. Session ids
+that were given out after the copies were made may be known to nobody. So the new one is `FENCE_REACH` above
+all that are known: a process or a disk of that time that comes back is of an older session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from waltz_admin.accept_restored import ANSWER_SECONDS, ask_copies, copies_held, known_nodes, who_serves
+from waltz_admin.copies import NodePartition
+from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
+from waltz_admin.restored_metadata import Nodes, is_intact, is_whole, knows_more
+from waltz_admin.tree import parse_connect_string
+from waltz_admin.verify import gather
+from waltz_admin.view import ClusterView, read_view
+from waltz_cluster.errors import ClusterError, VersionConflictError
+from waltz_cluster.older_copy import FENCE_REACH
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.quorum import quorum_of
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState, StoreParams
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.storage_connection import StorageConnection
+from waltz_protocol.aio.tls import TlsSettings, client_context
+from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
+from waltz_protocol.types import UNRESOLVED, PartitionId
+
+_ATTEMPTS = 20
+
+
+class PartlyKeptError(AdminError):
+    """It went wrong half-way; the text names the partitions that are done. Giving the command again for the
+    others is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCopy:
+    """What is decided for one partition. `copies`: what each node reports of its copy, the kept one among
+    them; `session_id`: of the session in which the node takes part alone."""
+
+    partition_id: int
+    node: str
+    last_transaction: int
+    session_id: int
+    replicas: Mapping[str, ReplicaState]
+    copies: Mapping[str, NodePartition]
+
+
+async def keep_copy(
+    store: ZooKeeperStore,
+    root: str,
+    node: str,
+    partitions: Sequence[int],
+    *,
+    tls: TlsSettings,
+    lost: Collection[str] = (),
+    dry_run: bool = False,
+) -> list[KeptCopy]:
+    """Make what `node` holds of these partitions their log; what was decided for each.
+
+    All are checked before the first is changed. `lost`: storage nodes whose disks are lost for good.
+    `dry_run`: nothing is changed. AdminError for an unknown partition, or one without metadata;
+    UnsafeChangeError, which says what to do, when it may not be done: nothing was changed then.
+    PartlyKeptError when it ended half-way.
+    """
+    view = await read_view(store, root)
+    wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]
+    if wrong:
+        raise AdminError(f"there is no partition {wrong[0]}: the cluster has {view.params.num_partitions}")
+    answers, nodes = await asyncio.gather(
+        gather(view, tls, ANSWER_SECONDS, partitions), ask_copies(store, root, view, tls, partitions)
+    )
+    kept: list[KeptCopy] = []
+    for partition in partitions:
+        before = view.recorded(partition)
+        if before is None or not before.replicas:
+            raise AdminError(
+                f"partition {partition} has no metadata that lists a replica: nothing can be given up"
+            )
+        server = who_serves(view, partition, answers)
+        if server is not None:
+            raise UnsafeChangeError(
+                f"partition {partition}: server {server} serves it: nothing is to be given up"
+            )
+        assigned = [name for name, given in view.nodes.partitions.items() if partition in given]
+        held = copies_held(nodes, partition)
+        kept.append(
+            choose(partition, before, node, Nodes(known_nodes(view), assigned, nodes.keys(), held, lost))
+        )
+    if not dry_run:
+        await _carry_out(StoreMetadata(store, root), view, kept, tls)
+    return kept
+
+
+def choose(partition_id: int, before: PartitionMetadata, node: str, nodes: Nodes) -> KeptCopy:
+    """What has to be written for one partition. UnsafeChangeError, which says what to do, when the copy may
+    not be taken. Pure."""
+    why = _why_unknown(before, nodes) or _why_not_this(before, node, nodes) or _why_not_now(before, nodes)
+    if why:
+        raise UnsafeChangeError(f"partition {partition_id}: {why}")
+    known = max([before.session_id, *(copy.session_id for copy in nodes.held.values())])
+    last, session_id = _last(nodes.held[node]), known + FENCE_REACH + 1
+    return KeptCopy(partition_id, node, last, session_id, dict(before.replicas), dict(nodes.held))
+
+
+def _last(copy: NodePartition) -> int:
+    return -1 if copy.max_transaction_id is None else copy.max_transaction_id
+
+
+def _why_unknown(before: PartitionMetadata, nodes: Nodes) -> str:
+    """Why it is not known what there is; empty when it is."""
+    newer = knows_more(before, nodes.held)
+    if newer:
+        return f"ZooKeeper is older than {', '.join(sorted(newer))}: run `waltz zk accept-restored` first"
+    living = sorted(n for n in {*nodes.lost} & nodes.held.keys() if nodes.held[n].session_id >= 0)
+    if living:
+        return f"{', '.join(living)} is named as lost, and answers with a copy"
+    unclear = {n for n, copy in nodes.held.items() if copy.max_transaction_id is None}
+    asked = {*nodes.known, *nodes.assigned, *before.replicas} - {*nodes.lost}
+    silent = ", ".join(sorted(asked - {*nodes.answering} | unclear))
+    if silent:
+        return (
+            f"{silent} does not answer, or does not report its last record, and may hold more; bring back: {silent}, or "
+            "name it with --lost if its disk is lost for good"
+        )
+    return ""
+
+
+def _why_not_this(before: PartitionMetadata, node: str, nodes: Nodes) -> str:
+    """Why this copy is not the one to take."""
+    copy = nodes.held.get(node)
+    if copy is None or node not in nodes.assigned:
+        return f"{node} has no copy that ZooKeeper assigns to it"
+    if not copy.available:
+        return f"the copy on {node} is out of service: first `waltz storage availability -o true`"
+    if not is_whole(copy):
+        return (
+            f"the copy on {node} ends at {_last(copy)}, below its own marks; to take it all the same, give these up first: "
+            "stop the node, run `waltz storage restore-reset` on its directory, and start it"
+        )
+    better = [
+        f"{name} (session {other.session_id}, last record {_last(other)})"
+        for name, other in sorted(nodes.held.items())
+        if is_intact(before, name, other)
+        and (_last(other) > _last(copy) or other.session_id > copy.session_id >= 0)
+    ]
+    if better:
+        return (
+            f"{', '.join(better)} was not set back and knows more than {node} (session {copy.session_id}, last record "
+            f"{_last(copy)}): keep that one"
+        )
+    return ""
+
+
+def _why_not_now(before: PartitionMetadata, nodes: Nodes) -> str:
+    """Why nothing has to be given up: those who were not set back can decide."""
+    intact = [n for n, copy in nodes.held.items() if n in before.replicas and is_intact(before, n, copy)]
+    voters = [n for n in intact if not before.replicas[n].resolved]
+    if len(intact) < quorum_of(len(before.replicas)) or not voters:
+        return ""
+    return f"{', '.join(sorted(intact))} were not set back and can decide: nothing has to be given up, start a server"
+
+
+async def _carry_out(
+    metadata: StoreMetadata, view: ClusterView, kept: Sequence[KeptCopy], tls: TlsSettings
+) -> None:
+    done: list[int] = []
+    for one in kept:
+        try:
+            await _keep(metadata, view.store, one, tls)
+        except (AdminError, ClusterError) as error:
+            if not done:
+                raise
+            ids = ",".join(map(str, done))
+            raise PartlyKeptError(f"{error} (partitions {ids} are done already)") from error
+        done.append(one.partition_id)
+
+
+async def _keep(metadata: StoreMetadata, params: StoreParams, one: KeptCopy, tls: TlsSettings) -> None:
+    """A server that keeps trying to open the partition takes ids meanwhile: then it is done again above
+    them."""
+    number, session_id = one.partition_id, one.session_id
+    for _ in range(_ATTEMPTS):
+        current, version = await metadata.read_partition(number)
+        if current is None or dict(current.replicas) != one.replicas:
+            raise UnsafeChangeError(f"partition {number}: its replicas were changed meanwhile: try again")
+        session_id = max(session_id, current.session_id + 1)
+        taken = PartitionMetadata(current.generation, session_id, current.replicas)
+        alone = {one.node: ReplicaState(PartitionId(number), one.node, session_id, UNRESOLVED)}
+        try:
+            version = await metadata.write_partition(number, taken, version)
+            await _write_down(params, one, session_id, tls)
+            listed = PartitionMetadata(current.generation, session_id, alone)
+            await metadata.write_partition(number, listed, version)
+        except (VersionConflictError, RequestFailedError) as error:
+            failure: Exception = error
+            session_id += 1
+        else:
+            return
+    raise AdminError(
+        f"partition {number}: the session cannot be written down on {one.node}, or a server keeps taking ids: stop the "
+        f"servers and try again ({failure})"
+    )
+
+
+async def _write_down(params: StoreParams, one: KeptCopy, session_id: int, tls: TlsSettings) -> None:
+    """The node takes part in the session from its last record on, which is asked in this session: nobody can
+    add or cut a record after the answer. RequestFailedError: it knows of a later session."""
+    try:
+        port = await StorageConnection.open(
+            parse_connect_string(one.node),
+            cluster_key=params.cluster_key,
+            num_partitions=params.num_partitions,
+            tls=client_context(tls),
+        )
+        try:
+            last = await port.max_transaction_id(session_id, one.partition_id)
+            if last != one.last_transaction:
+                raise UnsafeChangeError(
+                    f"partition {one.partition_id}: {one.node} holds records up to {last} now, no longer up to "
+                    f"{one.last_transaction}: try again"
+                )
+            await port.set_low_water_mark(session_id, one.partition_id, last)
+        finally:
+            port.close()
+    except RequestFailedError:
+        raise
+    except (WaltzProtocolError, OSError) as error:
+        raise UnreachableError(
+            f"partition {one.partition_id}: {one.node} does not answer: {error}"
+        ) from error
