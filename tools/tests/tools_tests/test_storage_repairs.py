@@ -62,6 +62,35 @@ def test_safety_a5_what_would_be_left_or_does_not_exist_is_said_before_anything_
     assert "reset partitions 0 of" in capsys.readouterr().out
 
 
+def test_safety_a5_a_reset_says_when_it_is_right_before_it_is_made(
+    lost: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _files(lost)
+    assert run(["storage", "restore-reset", str(lost)]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "until they have caught up with a majority that was not restored" in said
+    assert "If a majority of the replicas is restored from copies, do not reset" in said
+    assert _files(lost) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([], "pass --storage with the node to give up, or --keep"),
+        (["-s", "a:1", "--keep", "b:1"], "pass --storage with the node to give up, or --keep"),
+        (["-s", "a:1", "--lost", "b:1"], "--lost belongs to --keep"),
+        (["-s", "a:1"], "that only this replica still holds are lost forever: pass --accept-data-loss"),
+        (["--keep", "a:1"], "that only other replicas still hold are lost forever: pass --accept-data-loss"),
+    ],
+)
+def test_safety_a1_what_is_given_up_is_said_in_so_many_words(
+    options: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["storage", "forget", "-c", str(tmp_path / "none.yaml"), "-p", "0"]
+    assert run([*command, *options]) == ExitCode.USAGE
+    assert text in capsys.readouterr().err
+
+
 def test_a_reset_that_did_not_end_is_shown(
     lost: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
