@@ -314,6 +314,9 @@ def test_the_last_one_listed_was_set_back_and_nothing_is_waited_for() -> None:
     assert first.rule.name == "undecidable"
     assert "forget --keep a:1 -p 0 --accept-data-loss" in first.next_step
     assert all("wait" not in one.next_step for one in rest)
+    rule, step = step_of(listed(Replica("a:1", C)), behind[1], lost)  # one was forgotten, and two were listed
+    assert rule == "undecidable"
+    assert step.endswith("only if that is impossible: `waltz storage forget -s c:1 -p 0 --accept-data-loss`")
 
 
 def test_who_had_dropped_out_counts_up_to_there_whatever_became_of_it() -> None:
