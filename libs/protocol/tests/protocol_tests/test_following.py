@@ -220,7 +220,7 @@ def test_what_is_wrong_at_the_start_is_for_the_caller(tmp_path: Path) -> None:
 def test_a_temporary_directory_that_is_full_leaves_what_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """PKCS#12 goes through a file; an OSError out of here would end a service."""
+    """PKCS#12 goes through a file where the system has none in memory; an error would end a service."""
 
     def write(own: Identity) -> None:
         (tmp_path / "store.p12").write_bytes(_p12(own, "secret"))
@@ -232,6 +232,7 @@ def test_a_temporary_directory_that_is_full_leaves_what_is_in_use(
     before = context.expires
     write(RENEWED)
     with monkeypatch.context() as full:
+        full.delattr(os, "memfd_create", raising=False)
         full.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
         context.refresh()
     assert "stay as they are" in caplog.text

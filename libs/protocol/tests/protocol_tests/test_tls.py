@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import os
 import ssl
 import stat
 import sys
@@ -381,21 +382,60 @@ def test_an_unreadable_key_is_one_clear_line(tmp_path: Path, monkeypatch: pytest
     assert text == "cannot read /etc/key.pem (storage.ssl.keyStore.location): Permission denied"
 
 
-def test_private_keys_touch_the_disk_encrypted_and_private_only(
+class Spy(ssl.SSLContext):
+    """Keeps what is in the file that it is to load, its path and mode."""
+
+    seen: list[tuple[Path, int, bytes]]
+
+    def load_cert_chain(self, certfile: object, keyfile: object = None, password: object = None) -> None:
+        path = Path(str(certfile))
+        self.seen = [(path, stat.S_IMODE(path.stat().st_mode), path.read_bytes())]
+
+
+def _no_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a system has none (macOS), or does not permit them."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_private_keys_touch_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no temporary folder is needed, which may be full, or mounted for reading only."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    spy = Spy(ssl.PROTOCOL_TLS_SERVER)
+    before = len(os.listdir("/proc/self/fd"))
+    tls._load_pem_chain(spy, *tls._self_signed(), "a key")
+    assert spy.seen[0][0].is_relative_to("/proc/self/fd")
+    assert b"ENCRYPTED PRIVATE KEY" in spy.seen[0][2]
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert server_context(_key_store_settings("pkcs12", tmp_path)) is not None
+    assert server_context(TlsSettings()) is not None
+
+
+def test_without_files_in_memory_they_touch_the_disk_encrypted_and_private_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[int, bytes]] = []
-
-    class Spy(ssl.SSLContext):
-        def load_cert_chain(self, certfile: object, keyfile: object = None, password: object = None) -> None:
-            path = Path(str(certfile))
-            seen.append((stat.S_IMODE(path.stat().st_mode), path.read_bytes()))
-
+    _no_memory_files(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    tls._load_pem_chain(Spy(ssl.PROTOCOL_TLS_SERVER), *tls._self_signed())
-    assert [mode for mode, _ in seen] == [0o600]
-    assert b"ENCRYPTED PRIVATE KEY" in seen[0][1]
+    spy = Spy(ssl.PROTOCOL_TLS_SERVER)
+    tls._load_pem_chain(spy, *tls._self_signed(), "a key")
+    assert spy.seen[0][0].parent == tmp_path
+    assert spy.seen[0][1] == 0o600
+    assert b"ENCRYPTED PRIVATE KEY" in spy.seen[0][2]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_neither_memory_nor_a_folder_holds_a_key_the_setting_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _no_memory_files(monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    step = "no temporary folder can be written (No such file or directory): set TMPDIR to one that can, or"
+    for wanted, what in (
+        (TlsSettings(prefix="server.ssl"), "the self-signed certificate (server.ssl.keyStore.location is"),
+        (_key_store_settings("pkcs12", tmp_path), f"the key in {tmp_path / 'all.p12'} (ssl.keyStore.locatio"),
+    ):
+        assert _refused(wanted).startswith(what)
+        assert step in _refused(wanted)
 
 
 async def test_plaintext_on_a_tls_port_is_closed(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,8 +45,8 @@ class FollowingContext(ssl.SSLContext):
         """When the own certificate of new connections expires, in seconds since the epoch."""
 
     def refresh(self) -> None:
-        """Load the files again if they have changed. It raises nothing: whatever prevents it (a full
-        temporary directory, a file system that does not answer) leaves what is in use as it is."""
+        """Load the files again if they have changed. It raises nothing: whatever prevents it (a key
+        that cannot be loaded, a file system that does not answer) leaves what is in use as it is."""
         try:
             seen = self._identity()
             if seen == self._seen:

@@ -11,13 +11,15 @@ The contexts follow their files: `following`.
 TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
 """
 
+import contextlib
+import errno
 import functools
 import logging
 import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +33,10 @@ _log = logging.getLogger(__name__)
 
 ClientTls = FollowingContext
 ServerTls = ssl.SSLContext
+
+_problems: dict[tuple[Path, str], str] = {}
+"""What is wrong with the certificate of a file that a setting names, as of the last time it was loaded; empty:
+nothing. Bounded by the settings of the process."""
 
 _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
 
@@ -101,7 +107,8 @@ def _fill_listening(settings: TlsSettings, context: ssl.SSLContext) -> float | N
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     expires = None
     if settings.key_store is None:
-        _load_pem_chain(context, *_self_signed())
+        what = f"the self-signed certificate ({settings.prefix}.keyStore.location is not set)"
+        _load_pem_chain(context, *_self_signed(), what)
     else:
         expires = _load_key_store(context, settings)
     if settings.trust_store is not None:
@@ -219,7 +226,7 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> float | N
             f"ALIAS -destkeystore {path.with_suffix('.one.p12')} -deststoretype PKCS12"
         )
     try:
-        _load_pem_chain(context, *found)
+        _load_pem_chain(context, found[0], found[1], f"the key in {path} ({setting})")
     except ssl.SSLError as e:
         raise TlsSettingsError(f"the key in {path} ({setting}) cannot be used: {e.reason or e}") from None
     return _expires(found[0], path, setting)
@@ -236,14 +243,29 @@ def _expires(pem: bytes, path: Path, setting: str) -> float | None:
     if found is None:
         return None
     begins, ends = found
-    now = time.time()
+    now, problem = time.time(), ""
     if not begins <= now <= ends:
         state, moment = ("is not valid before", begins) if now < begins else ("expired on", ends)
-        day = time.strftime("%Y-%m-%d at %H:%M:%S UTC", time.gmtime(moment))
-        _log.warning(
-            "the certificate %s (%s) %s %s: peers that verify it refuse it", path, setting, state, day
-        )
+        problem = f"the certificate {path} ({setting}) {state} {_day(moment)}"
+        if _problems.get((path, setting)) != problem:
+            _log.warning("%s: peers that verify it refuse it", problem)
+    _problems[path, setting] = problem
     return float(ends)
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d at %H:%M:%S UTC", time.gmtime(moment))
+
+
+def own_certificate_problem(settings: TlsSettings) -> str:
+    """That the certificate which peers are shown has expired, or is not valid yet; empty where it is valid,
+    where there is none, or where that cannot be read."""
+    try:
+        made = client_context(settings)
+    except TlsSettingsError:
+        return ""
+    path = _key_store_files(settings)[0]
+    return "" if made is None else _problems.get((path, f"{settings.prefix}.keyStore.location"), "")
 
 
 def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -282,14 +304,44 @@ def _key_stores(what: str) -> ModuleType:
     return key_stores
 
 
-def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str) -> None:
-    """Load key and chain from memory: `ssl` reads files only, so an encrypted one exists for a moment (mode
-    600)."""
+def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str, what: str) -> None:
+    """Load key and chain from memory. `ssl` reads files only, so an encrypted one exists for a moment: in
+    memory, and only where the system has no such files, or does not permit them, in the temporary folder (mode
+    600). TlsSettingsError, in which the key is `what`."""
+    problem: OSError | None = None
+    for file_of in (_file_in_memory, _file_on_disk):
+        try:
+            with file_of(pem) as name:
+                context.load_cert_chain(name, password=passphrase)
+            return
+        except ssl.SSLError:  # of the content, and an OSError too
+            raise
+        except OSError as e:
+            problem = e
+    raise TlsSettingsError(
+        f"{what} cannot be loaded: it has to be in a file for a moment, and no temporary folder can be written "
+        f"({(problem and problem.strerror) or problem}): set TMPDIR to one that can, or name a key and certificate "
+        "as PEM files, which are read where they are"
+    ) from None
+
+
+@contextlib.contextmanager
+def _file_in_memory(content: bytes) -> Iterator[str]:
+    if not hasattr(os, "memfd_create"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    with os.fdopen(os.memfd_create("waltz-tls"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+@contextlib.contextmanager
+def _file_on_disk(content: bytes) -> Iterator[str]:
     handle, name = tempfile.mkstemp(prefix="waltz-tls-")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(pem)
-        context.load_cert_chain(name, password=passphrase)
+            file.write(content)
+        yield name
     finally:
         os.unlink(name)
 
