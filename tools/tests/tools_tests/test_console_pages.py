@@ -16,8 +16,10 @@ from waltz_tools.console.collector import (
     PROMPT_SECONDS,
     REST,
     Collector,
+    Observation,
 )
 from waltz_tools.console.history import changes, rates
+from waltz_tools.console.pages import overview, partition_row
 
 
 def partition(status: ClusterStatus, number: int, **fields: object) -> ClusterStatus:
@@ -64,6 +66,18 @@ def test_owners_sessions_and_writes() -> None:
         ("partition 3: no writes: why", True),
     ]
     assert changes(closed, before, 1.0)[1].text == "partition 3: takes writes again"
+
+
+def test_partitions_that_cannot_be_asked_about_are_not_called_closed() -> None:
+    before = cluster(4)
+    unknown = partition(before, 3, healthy=False, unknown=True, problem="TLS")
+    (found,) = changes(before, unknown, 1.0)
+    assert (found.text, found.bad) == ("partition 3: not known whether it takes writes: TLS", False)
+    closed = partition(before, 3, healthy=False, problem="why")
+    assert changes(unknown, closed, 1.0)[0].text == "partition 3: no writes: why"
+    seen = Observation(1, 1.0, 0.1, unknown, (), rates(None, unknown, 1.0))
+    assert overview(seen, [], [])["partitions"] == {"all": 4, "closed": 0, "unknown": 1, "reduced": 0}
+    assert partition_row(seen, unknown.partitions[3])["writes"] is None
 
 
 def test_members_come_and_go() -> None:
@@ -176,7 +190,9 @@ async def test_it_lives_on_without_the_cluster_and_says_why() -> None:
         assert isinstance(state, dict)
         assert state["error"] == "a defect in two lines"
         assert state["failing_since"] == 1000.0
-        assert page["partitions"] == {"all": 2, "closed": 0, "reduced": 0}, "what was seen last stays"
+        assert page["partitions"] == {"all": 2, "closed": 0, "unknown": 0, "reduced": 0}, (
+            "what was seen last stays"
+        )
         source.now = cluster(2)
         await rig.collector.changed(rig.collector.number + 1, 5.0)
         assert rig.collector.error == ""
@@ -238,7 +254,7 @@ async def test_pages_of_a_thousand_partitions() -> None:
             "problem": "c:1 is not current",
         }
         overview = await rig.page("/api/overview")
-        assert overview["partitions"] == {"all": 1000, "closed": 0, "reduced": 1000}
+        assert overview["partitions"] == {"all": 1000, "closed": 0, "unknown": 0, "reduced": 1000}
         assert overview["transactions"] == 101_000
         findings = overview["findings"]
         assert isinstance(findings, list)

@@ -33,8 +33,9 @@ class Replica:
 
     @property
     def unable(self) -> str:
-        """Why it cannot be counted on for a write; empty when it can, once it has caught up."""
-        if self.standing in (Standing.CURRENT, Standing.BEHIND):
+        """Why it cannot be counted on for a write; empty when it can, once it has caught up, and where that
+        is not known."""
+        if self.standing in (Standing.CURRENT, Standing.BEHIND, Standing.UNKNOWN):
             return ""
         return f"{self.standing.value}: {self.reason}" if self.reason else str(self.standing.value)
 
@@ -56,6 +57,13 @@ class PartitionStatus:
     """Why a change of its replicas is not complete; empty when no change is under way."""
     recorded_at: float | None = None
     """When its records in ZooKeeper (session, replicas) were last written: Unix time, ZooKeeper's clock."""
+    unknown: bool = False
+    """Whether it takes appends: its server is there, and cannot be asked. `healthy` is False then."""
+
+    @property
+    def closed(self) -> bool:
+        """It takes no appends."""
+        return not self.healthy and not self.unknown
 
     @property
     def ahead(self) -> list[Replica]:
@@ -79,6 +87,10 @@ class ServerStatus:
     unreached: tuple[str, ...] | None
     preferred: tuple[int, ...] = ()
     """Partitions that it prefers, in its order."""
+    error: str = ""
+    """Why it does not answer, where that is known."""
+    turned_away: bool = False
+    """It is there, and no connection to it could be made (`errors.TurnedAwayError`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,8 @@ class StorageStatus:
     """Partitions that it has and is not assigned in ZooKeeper."""
     refused: bool = False
     """It answers, and refuses connections of this cluster; `error` says why."""
+    turned_away: bool = False
+    """As with `ServerStatus`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,18 @@ class ClusterStatus:
     servers: tuple[ServerStatus, ...]
     nodes: tuple[StorageStatus, ...]
     partitions: tuple[PartitionStatus, ...]
+    left_out: tuple[int, ...] | None = None
+    """Servers (ids) that are registered, and not in the assignment, which was made for others; None: it was
+    made for those that are registered."""
+    own_certificate: str = ""
+    """Where nobody lets us in: what is wrong with the certificate that we show; empty: nothing."""
+
+    @property
+    def shut_out(self) -> bool:
+        """Nobody answers us, and not because nobody is there: what we know is what ZooKeeper holds."""
+        turned_away = [s.turned_away for s in self.servers] + [n.turned_away for n in self.nodes]
+        silent = [s.unreached is None for s in self.servers] + [n.error is not None for n in self.nodes]
+        return any(turned_away) and all(silent)
 
     def cut_off(self, server: ServerStatus) -> list[str]:
         """Storage nodes that answer us and not the server. Of one that answers nobody it is reported once, of

@@ -1,5 +1,7 @@
 """Errors of this package: one hierarchy. All of them are for a person to read: one clear line."""
 
+from waltz_protocol.errors import ConnectError
+
 
 class AdminError(Exception):
     """Base: the action was refused or failed; nothing was changed unless the text states it."""
@@ -62,9 +64,20 @@ class OpenRefusedError(UnreachableError):
     number of partitions."""
 
 
+class TurnedAwayError(UnreachableError):
+    """A process is there, and no connection to it can be made: TLS failed, or it closed the connection before
+    the exchange of Hellos. It may serve others all the same."""
+
+
 class RefusedError(UnreachableError):
     """A process answered, and refused: there is no doubt that it is there."""
 
 
 class OfflineCopyError(AdminError):
     """An offline copy cannot start or cannot continue; what was copied so far is good and is kept."""
+
+
+def no_connection(text: str, error: Exception) -> UnreachableError:
+    """The error for a connection that could not be made because of `error`."""
+    turned_away = isinstance(error, ConnectError) and error.turned_away
+    return TurnedAwayError(text) if turned_away else UnreachableError(text)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
-from waltz_admin.errors import AdminError, OpenRefusedError, UnreachableError
+from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.node_state import NodeState, parse_report, read_state
 from waltz_admin.safety import ask_copy, shows_record
 from waltz_admin.same_node import identity
@@ -23,6 +23,7 @@ from waltz_admin.storage_admin import (
     RECORDS_AT_ONCE,
     NodeInspection,
     NodeStatus,
+    failed_status,
     inspection_of,
     open_admin,
 )
@@ -79,8 +80,8 @@ class ObservedNode:
             status = NodeStatus(self.endpoint, self._all(), disk=self._disk)
         except AdminError as error:
             self.close()
-            refused = isinstance(error, OpenRefusedError)
-            return NodeStatus(self.endpoint, error=str(error), refused=refused), NodeAnswer()
+            status = failed_status(self.endpoint, error)
+            return status, NodeAnswer(turned_away=status.turned_away)
         except TimeoutError:
             self.close()
             text = f"storage node {self.endpoint}: no answer within {timeout_seconds:g} s"

@@ -17,7 +17,7 @@ from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.kept_connections import KeptConnections
 from waltz_admin.observed_node import ObservedNode, close_all
-from waltz_admin.status import Summary
+from waltz_admin.status import ASSIGNMENT_SECONDS, Summary, with_own_certificate
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, NodeAnswer, ask_server
@@ -48,6 +48,7 @@ class ClusterObserver:
         self._servers = KeptConnections(tls, timeout_seconds)
         self._nodes: dict[str, ObservedNode] = {}
         self._summary = Summary()
+        self._stale_since: float | None = None
 
     async def observe(self) -> ClusterStatus:
         """The state now. Who does not answer in time is shown so; errors of `read_status`."""
@@ -71,7 +72,17 @@ class ClusterObserver:
             self._view.doubt(ahead)
             fresh = await self._view.read()
             status = self._summary.make(replace(view, metadata=fresh.metadata), answers, statuses)
-        return status
+        return with_own_certificate(self._settled(status), self._tls)
+
+    def _settled(self, status: ClusterStatus) -> ClusterStatus:
+        """Without an assignment that may be about to be made anew."""
+        if status.left_out is None:
+            self._stale_since = None
+            return status
+        now = self._clock()
+        if self._stale_since is None:
+            self._stale_since = now
+        return status if now - self._stale_since >= ASSIGNMENT_SECONDS else replace(status, left_out=None)
 
     async def _observe(self, view: ClusterView, node: str) -> tuple[NodeStatus | None, NodeAnswer]:
         """None: its admin port is not known."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.errors import AdminError, UnreachableError, no_connection
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.membership import MembershipReader
 from waltz_cluster.paths import ClusterPaths
@@ -91,7 +91,7 @@ class ServerAdminConnection(AdminRequests):
             )
         except ConnectError as error:
             reason = str(error).replace(f"cannot connect to {self._endpoint}: ", "cannot connect: ")
-            raise UnreachableError(f"server {self._endpoint}: {reason}") from error
+            raise no_connection(f"server {self._endpoint}: {reason}", error) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:

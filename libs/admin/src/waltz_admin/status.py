@@ -29,8 +29,12 @@ from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.replica_rules import Standing, change_incomplete, standing_of
 from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
-from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.aio.tls import TlsSettings, own_certificate_problem
 from waltz_protocol.types import Endpoint, PartitionId
+
+ASSIGNMENT_SECONDS = 3.0
+"""After this long an assignment for other servers than those registered is not about to be made anew."""
+_AGAIN_SECONDS = 0.25
 
 
 async def read_status(
@@ -38,7 +42,7 @@ async def read_status(
 ) -> ClusterStatus:
     """Ask everybody. Who does not answer within `timeout_seconds` is shown so; ClusterNotFoundError,
     AdminError."""
-    view = await read_view(store, root)
+    view = await _assigned_view(store, root)
     answers, statuses = await asyncio.gather(
         gather(view, tls, timeout_seconds, range(view.params.num_partitions)),
         list_nodes(store, root, tls, timeout_seconds=timeout_seconds),
@@ -48,7 +52,24 @@ async def read_status(
     if any(p.ahead for p in status.partitions):  # or a session began after ZooKeeper was read: read again
         fresh = await read_view(store, root)
         status = summarize(replace(view, metadata=fresh.metadata), answers, nodes)
-    return status
+    return with_own_certificate(status, tls)
+
+
+async def _assigned_view(store: ZooKeeperStore, root: str) -> ClusterView:
+    """What ZooKeeper knows. Where a server has just come or gone, the assignment is about to be made anew: that
+    is waited for."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + ASSIGNMENT_SECONDS
+    view = await read_view(store, root)
+    while _left_out(view) is not None and loop.time() < until:
+        await asyncio.sleep(_AGAIN_SECONDS)
+        view = await read_view(store, root)
+    return view
+
+
+def with_own_certificate(status: ClusterStatus, tls: TlsSettings) -> ClusterStatus:
+    """With the reason why nobody lets us in, where it is our certificate."""
+    return replace(status, own_certificate=own_certificate_problem(tls)) if status.shut_out else status
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +117,7 @@ class Summary:
                 for node, held in sorted(view.nodes.partitions.items())
             ),
             tuple(self._partition(sources, partition) for partition in range(view.params.num_partitions)),
+            _left_out(view),
         )
 
     def _partition(self, sources: _Sources, partition: int) -> PartitionStatus:
@@ -124,7 +146,7 @@ def _inputs(sources: _Sources, partition: int) -> _Inputs:
     ]
     for node in assigned:
         status = sources.nodes.get(node)
-        inputs.append(status is None or status.error is not None)
+        inputs.append(status is None or (status.error is not None, status.turned_away))
         inputs.append(status is not None and status.disk is not None and status.disk.full)
         inputs.append(sources.copies.get((node, partition)))
         inputs.append(sources.answers.copy(node, partition))
@@ -151,6 +173,14 @@ def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatu
     return Summary().make(view, answers, nodes)
 
 
+def _left_out(view: ClusterView) -> tuple[int, ...] | None:
+    if view.assignment_current or not view.servers:
+        return None
+    return tuple(
+        sorted(one.server_id for one in view.servers if one.server_id not in view.assignment.servers)
+    )
+
+
 def _node(
     node: str, group: int | None, partitions: tuple[int, ...], status: NodeStatus | None
 ) -> StorageStatus:
@@ -158,7 +188,9 @@ def _node(
         return StorageStatus(node, group, partitions, "it has no admin port in ZooKeeper")
     held = {int(copy.partition_id) for copy in status.partitions if copy.assigned}
     surplus = tuple(sorted(held.difference(partitions)))
-    return StorageStatus(node, group, partitions, status.error, status.disk, surplus, status.refused)
+    return StorageStatus(
+        node, group, partitions, status.error, status.disk, surplus, status.refused, status.turned_away
+    )
 
 
 def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> ServerStatus:
@@ -167,7 +199,7 @@ def _server(view: ClusterView, server: ServerDescriptor, answers: Answers) -> Se
     answer = answers.servers.get(server_id, ServerAnswer())
     held = tuple(sorted(partition for partition, _ in view.assignment.servers.get(server_id, ())))
     if answer.partitions is None:
-        return ServerStatus(server_id, endpoint, held, None, preferred)
+        return ServerStatus(server_id, endpoint, held, None, preferred, answer.problem, answer.turned_away)
     if answer.connectivity is None:  # it still asks a node that is away: which one is known from the nodes
         return ServerStatus(server_id, endpoint, held, (), preferred)
     needed = [node for node, partitions in view.nodes.partitions.items() if partitions]
@@ -197,10 +229,12 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
     if not healthy:
         status = replace(status, replicas=_with_those_ahead(sources, replicas, partition))
         problem = _why_unhealthy(sources, answer, status, metadata)
+        unknown = answer.turned_away and problem == _turned_away(status)
         return replace(
             status,
             problem=problem,
-            waits_for="" if status.ahead else _waits_for(status, known, answer),
+            waits_for="" if status.ahead or unknown else _waits_for(status, known, answer),
+            unknown=unknown,
         )
     behind = [replica for replica in replicas if replica.standing is not Standing.CURRENT]
     problem = "; ".join(
@@ -245,6 +279,10 @@ def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMe
     """By the rule of all tools, and one thing more: a copy on a full disk is complete and takes no append."""
     status = sources.nodes.get(node)
     listed = None if metadata is None else metadata.replicas.get(node)
+    if status is not None and status.turned_away:
+        return Replica(
+            node, Standing.UNKNOWN, "its node is there, and no connection to it can be made", listed=listed
+        )
     if status is None or status.error is not None:
         return Replica(node, Standing.UNREACHABLE, listed=listed)  # why is reported once, of the node
     held = sources.copies.get((node, partition))
@@ -287,9 +325,15 @@ def _why_unhealthy(
     if status.server is None:
         owned = sources.owners.get(status.partition_id)
         return "its server is not registered" if owned else "no server is assigned"
+    if answer.turned_away:
+        return _turned_away(status)
     if answer.health is None:
         return f"its server {status.server} does not answer"
     return f"its server {status.server} reports that it is not healthy"
+
+
+def _turned_away(status: PartitionStatus) -> str:
+    return f"its server {status.server} is there, and no connection to it can be made"
 
 
 def _waits_for(status: PartitionStatus, metadata: PartitionMetadata | None, answer: ServerAnswer) -> str:

@@ -13,8 +13,10 @@ from waltz_admin.errors import (
     OpenRefusedError,
     RefusedError,
     StorageNodeError,
+    TurnedAwayError,
     UnreachableError,
     UnsafeChangeError,
+    no_connection,
 )
 from waltz_admin.lock import AdminLock
 from waltz_admin.node_state import NodeState, read_state
@@ -44,6 +46,8 @@ class NodeStatus:
     """None: it did not answer, or is of release 0.13.2."""
     refused: bool = False
     """It answered, and refused the connection (`OpenRefusedError`)."""
+    turned_away: bool = False
+    """It is there, and no connection could be made (`TurnedAwayError`)."""
     node: str = ""
     """Its name in ZooKeeper, of which `admin` is made; empty where the admin port alone was given."""
 
@@ -89,7 +93,7 @@ _HUNG_UP = "the peer closed the connection"
 async def open_admin(
     endpoint: Endpoint, params: StoreParams, tls: TlsSettings, *, reports: bool = False
 ) -> StorageAdminConnection:
-    """A connection to an admin port, which the caller closes; UnreachableError, OpenRefusedError. `reports`:
+    """A connection to an admin port, which the caller closes; UnreachableError and its kinds. `reports`:
     see `StorageAdminConnection.open`."""
     context = client_context(tls)
     try:
@@ -106,7 +110,7 @@ async def open_admin(
         reason = str(error).replace(f"cannot connect to {endpoint}: ", "cannot connect: ")
         if reason.endswith(_HUNG_UP):  # as a storage port does
             reason += ": is this the admin port?"
-        raise UnreachableError(f"storage node {endpoint}: {reason}") from error
+        raise no_connection(f"storage node {endpoint}: {reason}", error) from error
 
 
 @asynccontextmanager
@@ -162,11 +166,21 @@ async def _status(
             state = await read_state(connection)
             return NodeStatus(endpoint, state.partitions, disk=state.disk)
     except AdminError as error:
-        return NodeStatus(endpoint, error=str(error), refused=isinstance(error, OpenRefusedError))
+        return failed_status(endpoint, error)
     except TimeoutError:
         return NodeStatus(
             endpoint, error=f"storage node {endpoint}: no answer within {timeout_seconds or 0:g} s"
         )
+
+
+def failed_status(endpoint: Endpoint, error: AdminError) -> NodeStatus:
+    """Of a node that could not be asked."""
+    return NodeStatus(
+        endpoint,
+        error=str(error),
+        refused=isinstance(error, OpenRefusedError),
+        turned_away=isinstance(error, TurnedAwayError),
+    )
 
 
 RECORDS_AT_ONCE = 32

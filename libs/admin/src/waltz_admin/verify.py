@@ -19,7 +19,8 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from waltz_admin.errors import AdminError
+from waltz_admin.errors import AdminError, TurnedAwayError
+from waltz_admin.findings.access import not_let_in
 from waltz_admin.safety import ask_copy
 from waltz_admin.same_node import Identity, identity
 from waltz_admin.server_admin import ServerAdminConnection
@@ -40,7 +41,7 @@ from waltz_cluster.replica_rules import (
 )
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
-from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.aio.tls import TlsSettings, own_certificate_problem
 from waltz_protocol.types import PartitionId
 
 
@@ -58,11 +59,13 @@ class Check(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """`reason` is empty when the check passed."""
+    """`reason` is empty when the check passed. `known`: False where nothing speaks against it but that a
+    process which is there could not be asked."""
 
     partition_id: PartitionId
     check: Check
     reason: str = ""
+    known: bool = True
 
     @property
     def passed(self) -> bool:
@@ -71,9 +74,11 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All results; `passed` only if every one did and there was at least one."""
+    """All results; `passed` only if every one did and there was at least one. `shut_out`: why nobody could be
+    asked, where servers and storage nodes are there (`findings.access.not_let_in`)."""
 
     results: tuple[CheckResult, ...]
+    shut_out: str = ""
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
@@ -85,9 +90,12 @@ class VerifyReport:
 
     @property
     def summary(self) -> list[str]:
-        """Which partitions cannot take a write, and why, each reason once."""
-        quorum = {int(r.partition_id): r.reason for r in self.results if r.check is Check.QUORUM}
-        return said_once({partition: why for partition, why in quorum.items() if why}, len(quorum))
+        """Which partitions cannot take a write, and why, each reason once; first, that nobody lets us in."""
+        quorum = {
+            int(r.partition_id): r.reason if r.known else "" for r in self.results if r.check is Check.QUORUM
+        }
+        closed = said_once({partition: why for partition, why in quorum.items() if why}, len(quorum))
+        return [self.shut_out, *closed] if self.shut_out else closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,8 @@ class ServerAnswer:
     connectivity: Mapping[str, bool] | None = None
     health: Mapping[int, bool] | None = None
     problem: str = ""
+    turned_away: bool = False
+    """It is there, and no connection could be made (`TurnedAwayError`)."""
 
     @property
     def silence(self) -> str:
@@ -109,12 +119,13 @@ class ServerAnswer:
 class NodeAnswer:
     """What one storage node answered: which partitions are available (None = no answer, and
     `problem` says why), what it reports about its copies, and what distinguishes it from other nodes
-    (`same_node.identity`)."""
+    (`same_node.identity`). `turned_away`: as with `ServerAnswer`."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
     identity: Identity | None = None
     problem: str = ""
+    turned_away: bool = False
 
     def copy(self, partition_id: int) -> Answer:
         """Its answer about its copy of the partition."""
@@ -135,9 +146,19 @@ class Answers:
     servers: Mapping[int, ServerAnswer]
     nodes: Mapping[str, NodeAnswer]
 
+    @property
+    def shut_out(self) -> bool:
+        """As `ClusterStatus.shut_out`."""
+        asked: list[ServerAnswer | NodeAnswer] = [*self.servers.values(), *self.nodes.values()]
+        return any(a.turned_away for a in asked) and all(a.partitions is None for a in asked)
+
     def partitions(self, node: str) -> Mapping[int, bool] | None:
         """The partitions a storage node reports to have; None = no answer."""
         return self.nodes.get(node, NodeAnswer()).partitions
+
+    def turned_away(self, node: str) -> bool:
+        """Whether a storage node is there, and no connection to it could be made."""
+        return self.nodes.get(node, NodeAnswer()).turned_away
 
     def copy(self, node: str, partition_id: int) -> Answer:
         """What a storage node reports about its copy of a partition."""
@@ -160,7 +181,8 @@ async def verify_cluster(
         raise AdminError(f"there is no partition {partition}: the cluster has {view.params.num_partitions}")
     chosen = range(view.params.num_partitions) if partition is None else [partition]
     answers = await gather(view, tls, timeout_seconds, chosen)
-    return VerifyReport(tuple(result for p in chosen for result in check(PartitionId(p), view, answers)))
+    results = tuple(result for p in chosen for result in check(PartitionId(p), view, answers))
+    return VerifyReport(results, not_let_in(own_certificate_problem(tls)) if answers.shut_out else "")
 
 
 async def gather(
@@ -194,7 +216,6 @@ async def ask_server(
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
     health: Mapping[int, bool] | None = None
-    problem = ""
     try:
         async with asyncio.timeout(timeout_seconds), opening as connection:
             partitions = frozenset(await connection.partitions())
@@ -202,7 +223,9 @@ async def ask_server(
             connectivity = await connection.storage_connectivity()  # may take long when nodes are away
     except (AdminError, TimeoutError) as error:
         problem = str(error) or f"no answer within {timeout_seconds:g} s"
-    return ServerAnswer(partitions, connectivity, health, problem)
+        turned_away = isinstance(error, TurnedAwayError)
+        return ServerAnswer(partitions, connectivity, health, problem, turned_away)
+    return ServerAnswer(partitions, connectivity, health)
 
 
 async def _ask_node(
@@ -216,7 +239,6 @@ async def _ask_node(
     held: Mapping[int, bool] | None = None
     copies: dict[int, ReplicaAnswer] = {}
     own: Identity | None = None
-    problem = ""
     try:
         async with (
             asyncio.timeout(timeout_seconds) as limit,
@@ -230,7 +252,8 @@ async def _ask_node(
                 copies[partition_id] = await ask_copy(connection, partition_id, held[partition_id])
     except (AdminError, ClusterError, TimeoutError) as error:
         problem = str(error) or f"no answer within {timeout_seconds:g} s"
-    return NodeAnswer(held, copies, own, problem)
+        return NodeAnswer(held, copies, own, problem, isinstance(error, TurnedAwayError))
+    return NodeAnswer(held, copies, own)
 
 
 def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
@@ -242,16 +265,20 @@ def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> lis
     validity = _validity(view, owners)
     metadata = view.metadata.get(partition_id)
     quorum = _quorum(partition_id, replicas, metadata, answers)
+    unknown = "" if quorum else _quorum_unknown(partition_id, replicas, metadata, answers)
     reasons = {
         Check.ZK_VALIDITY: validity,
         Check.SERVER_CONSISTENCY: validity or _server_consistency(partition_id, owner, answers),
         Check.STORAGE_CONNECTIVITY: _connectivity(owner, replicas, answer),
         Check.STORAGE_CONSISTENCY: _storage_consistency(partition_id, replicas, answers),
-        Check.QUORUM: quorum,
+        Check.QUORUM: quorum or unknown,
         Check.RECOVERY: _recovery(partition_id, replicas, metadata, answers),
         Check.HEALTH: _health(partition_id, owner, answer) or quorum,
     }
-    return [CheckResult(partition_id, one, reason) for one, reason in reasons.items()]
+    return [
+        CheckResult(partition_id, one, reason, not (unknown and one is Check.QUORUM))
+        for one, reason in reasons.items()
+    ]
 
 
 def _validity(view: ClusterView, owners: list[int]) -> str:
@@ -321,11 +348,25 @@ def _quorum(
     return shortage({node: _unable(partition_id, node, metadata, answers) for node in replicas})
 
 
+def _quorum_unknown(
+    partition_id: int, replicas: list[str], metadata: PartitionMetadata | str | None, answers: Answers
+) -> str:
+    """Which nodes are there and cannot be asked, where too few of the others are left to know."""
+    reasons = {
+        node: "no connection to it can be made"
+        if answers.turned_away(node)
+        else _unable(partition_id, node, metadata, answers)
+        for node in replicas
+    }
+    short = shortage(reasons)
+    return f"it is not known: {short}" if short else ""
+
+
 def _unable(partition_id: int, node: str, metadata: PartitionMetadata | str | None, answers: Answers) -> str:
     """One that was emptied within a session takes no write of it, and has no vote in the next one."""
     held = answers.partitions(node)
     if held is None:
-        return "does not answer"
+        return "" if answers.turned_away(node) else "does not answer"
     if partition_id not in held:
         return "does not have it"
     if not held[partition_id]:

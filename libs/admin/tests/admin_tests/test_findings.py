@@ -14,14 +14,9 @@ from waltz_admin.cluster_status import (
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
 from waltz_admin.findings.explain import explain
-from waltz_admin.findings.finding import Finding, Severity
+from waltz_admin.findings.finding import MAX_EVIDENCE, Finding, Severity
 from waltz_admin.findings.placement import placement
-from waltz_admin.findings.rules import (
-    MAX_EVIDENCE,
-    RULES,
-    find,
-    problems,
-)
+from waltz_admin.findings.rules import RULES, find, problems
 from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId
@@ -50,7 +45,8 @@ def test_nothing_to_say_of_a_healthy_cluster() -> None:
 def test_every_standing_has_a_next_step_and_equal_ones_are_said_once() -> None:
     for standing in Standing:
         found = find(status(*(partition(Replica("a:1", standing, lag=5), number=n) for n in range(3))))
-        expected = 0 if standing in (Standing.CURRENT, Standing.UNREACHABLE, Standing.AHEAD) else 1
+        reported_elsewhere = Standing.UNREACHABLE, Standing.UNKNOWN, Standing.AHEAD
+        expected = 0 if standing in (Standing.CURRENT, *reported_elsewhere) else 1
         assert len(found) == expected, standing
         if found:
             assert "a:1, partitions 0-2:" in found[0].finding
@@ -137,8 +133,26 @@ def with_disk(disk: NodeDisk) -> ClusterStatus:
     return ClusterStatus("test", "key", (FINE,), (node,), (partition(*replicas(C, C, C)),))
 
 
+TURNED_AWAY = "server server:7: cannot connect to server:7: the peer's certificate is not accepted"
+AWAY = ServerStatus(1, SERVER, (0,), None, (), TURNED_AWAY, True)
+NODE_AWAY = StorageStatus("a:1", 1, (0,), "storage node a:2: cannot connect: refused", turned_away=True)
+
+
+def shut_out(*others: StorageStatus, own_certificate: str = "") -> ClusterStatus:
+    """The one server and the one node are there, and let us not in."""
+    one = replace(partition(*replicas(Standing.UNKNOWN), healthy=False), unknown=True, waits_for="")
+    page = status(one, server=AWAY)
+    return replace(page, nodes=(NODE_AWAY, *others), own_certificate=own_certificate)
+
+
 STAGED: dict[str, ClusterStatus] = {
+    "not-let-in": shut_out(),
     "no-server": status(server=None),
+    "assignment-stale": replace(
+        status(partition(*replicas(C, C, C))),
+        servers=(FINE, ServerStatus(2, Endpoint("other", 7), (), ())),
+        left_out=(2,),
+    ),
     "zookeeper-older": status(partition(*replicas(Standing.AHEAD, C, C), healthy=False)),
     "undecidable": status(partition(*replicas(C, S, U), healthy=False)),
     "no-quorum": status(partition(*replicas(C, U, U), healthy=False)),
@@ -187,6 +201,56 @@ def test_a_rule_finds_its_state_with_evidence_and_a_next_step(name: str) -> None
 def test_a_rule_finds_nothing_in_a_healthy_cluster(name: str) -> None:
     well = status(*(partition(*replicas(C, C, C), number=n) for n in range(3)))
     assert name not in [one.rule.name for one in find(well)]
+
+
+def test_who_is_not_let_in_reports_no_outage() -> None:
+    """When the certificate of the tools has expired the cluster may be well: that alone is reported, and what
+    is advised would not stop it."""
+    (found,) = find(shut_out(own_certificate="the certificate /tls/admin expired on 2026-11-28"))
+    assert found.finding == "this command is not let in: the certificate /tls/admin expired on 2026-11-28"
+    assert found.next_step.startswith("renew it (`waltz tls renew`) and ask again; restart and stop nothing")
+    assert (found.partitions, found.nodes, found.servers) == ((0,), ("a:1",), ("server:7",))
+    assert found.evidence == (TURNED_AWAY, "storage node a:2: cannot connect: refused")
+    (found,) = find(shut_out())
+    assert "`waltz tls show`" in found.next_step
+    explained = explain(shut_out(), 0, [found])
+    assert explained.verdict == "it is not known whether partition 0 takes writes: bad"
+    assert explained.findings == (found,)
+
+
+def test_where_somebody_answers_those_who_let_us_not_in_are_named_with_the_reason() -> None:
+    """And what no answer came from is not called stopped, nor to be restarted."""
+    silent = replace(shut_out(), nodes=(StorageStatus("a:1", 1, (0,), None),))
+    (found,) = find(silent)
+    assert found.rule.name == "server-silent"
+    assert found.finding == (
+        "server server:7 is registered but cannot be asked: cannot connect to server:7: "
+        "the peer's certificate is not accepted"
+    )
+    assert "restart and stop nothing" in found.next_step
+    (found,) = find(replace(status(partition(*replicas(C, C, Standing.UNKNOWN))), nodes=(NODE_AWAY,)))
+    assert found.finding == "storage node a:1 cannot be asked: admin port a:2: cannot connect: refused"
+    assert "restart and stop nothing" in found.next_step
+    dead = ServerStatus(1, SERVER, (0,), None, (), f"server {SERVER}: no answer within 2 s")
+    (found,) = find(status(server=dead))
+    assert found.finding == "server server:7 is registered but does not answer: no answer within 2 s"
+
+
+def test_a_node_that_is_away_is_reported_next_to_those_who_let_us_not_in() -> None:
+    gone = StorageStatus("b:1", 2, (0,), "storage node b:2: no answer within 2 s")
+    first, second = find(shut_out(gone))
+    assert (first.rule.name, first.nodes) == ("not-let-in", ("a:1",))
+    assert (second.rule.name, second.nodes) == ("node-silent", ("b:1",))
+
+
+def test_a_server_that_the_assignment_does_not_know_leads_to_who_makes_it() -> None:
+    (found,) = find(STAGED["assignment-stale"])
+    assert found.finding == "server other:7: registered, and not in the assignment"
+    assert found.next_step.startswith("read the log of server server:7, which makes the assignment because")
+    assert found.servers == ("other:7",)
+    (found,) = find(replace(STAGED["assignment-stale"], left_out=()))
+    assert found.finding == "the assignment was made for other servers than those registered"
+    assert found.servers == ("server:7",)
 
 
 def test_what_is_only_to_be_expected_is_no_problem() -> None:

@@ -9,7 +9,7 @@ from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.findings.rules import ZOOKEEPER_OLDER, find, problems
-from waltz_admin.status import summarize
+from waltz_admin.status import Summary, summarize
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
 from waltz_admin.verify import Answers, Check, NodeAnswer, ServerAnswer, VerifyReport, check
@@ -279,6 +279,61 @@ def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
     # A node that answers us and not the server is the server's finding.
     cut = Answers({1: replace(answer, connectivity={**reached, "c:1": False})}, answers.nodes)
     assert f"server {SERVER} does not reach c:1" in problems(find(summarize(view, cut, nodes)))
+
+
+def _away(node: str) -> NodeStatus:
+    return NodeStatus(Endpoint(node[0], 2), error="TLS failed", turned_away=True)
+
+
+def test_a_process_that_lets_us_not_in_is_no_evidence_that_it_is_away() -> None:
+    view = _view(metadata(), registered=True)
+    reached = dict.fromkeys(NODES, True)
+    away = dict.fromkeys(NODES, NodeAnswer(turned_away=True))
+    nodes = {node: _away(node) for node in NODES}
+    for healthy, problem in ((True, ""), (False, f"its server {SERVER} reports that it is not healthy")):
+        answers = Answers({1: ServerAnswer(frozenset({0}), reached, {0: healthy})}, away)
+        found = summarize(view, answers, nodes)
+        (partition,) = found.partitions
+        assert (partition.healthy, partition.unknown) == (healthy, False)
+        assert problem in partition.problem
+        assert not [line for line in problems(find(found)) if "replicas, 2 needed" in line]
+        report = VerifyReport(tuple(check(P, view, answers)))
+        assert not report.passed
+        assert report.summary == []
+    answers = Answers({1: ServerAnswer(problem="TLS failed", turned_away=True)}, away)
+    (partition,) = summarize(view, answers, nodes).partitions
+    assert partition.unknown
+    assert partition.waits_for == ""
+    assert partition.problem == f"its server {SERVER} is there, and no connection to it can be made"
+
+
+def test_a_shortage_of_those_who_are_away_is_one_whoever_lets_us_not_in() -> None:
+    view = _view(metadata(), registered=True)
+    nodes = {"a:1": _away("a"), **{n: NodeStatus(Endpoint(n[0], 2), error="no answer") for n in NODES[1:]}}
+    given = {"a:1": NodeAnswer(turned_away=True), "b:1": NodeAnswer(), "c:1": NodeAnswer()}
+    answers = Answers({1: ServerAnswer(problem="TLS failed", turned_away=True)}, given)
+    (partition,) = summarize(view, answers, nodes).partitions
+    assert not partition.unknown
+    assert partition.problem.startswith("1 of 3 replicas, 2 needed: b:1 (unreachable), c:1 (unreachable)")
+    (line,) = VerifyReport(tuple(check(P, view, answers))).summary
+    assert "1 of 3 replicas, 2 needed" in line
+    one_silent = replace(
+        answers, nodes={**given, "c:1": NodeAnswer({0: True}, {0: ReplicaAnswer(5, True, True)})}
+    )
+    (quorum,) = [one for one in check(P, view, one_silent) if one.check is Check.QUORUM]
+    assert not quorum.known
+    assert quorum.reason.startswith("it is not known: 1 of 3 replicas, 2 needed: a:1 (no connection to it")
+
+
+def test_the_standing_of_a_healthy_partition_follows_how_its_node_is_silent() -> None:
+    summary = Summary()
+    view = _view(metadata(), registered=True)
+    answers = Answers({1: ServerAnswer(frozenset({0}), dict.fromkeys(NODES, True), {0: True})}, {})
+    away = {node: _away(node) for node in NODES}
+    silent = {node: replace(one, turned_away=False) for node, one in away.items()}
+    for nodes, standing in ((silent, Standing.UNREACHABLE), (away, Standing.UNKNOWN)):
+        (partition,) = summary.make(view, answers, nodes).partitions
+        assert {r.standing for r in partition.replicas} == {standing}
 
 
 def test_safety_a8_a_node_that_knows_more_than_zookeeper_is_named() -> None:

@@ -74,6 +74,8 @@ class Standing(enum.Enum):
     SET_BACK = "set back"
     AHEAD = "ahead of ZooKeeper"
     UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
+    """Its node is there, and who asks is not let in."""
     NOT_STARTED = "not started"
 
 

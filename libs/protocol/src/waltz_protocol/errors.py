@@ -79,10 +79,13 @@ class ConnectError(WaltzProtocolError):
     retriable = True
     user_error = True
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    def __init__(self, message: str, *, refused: bool = False, turned_away: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
         """The machine answered that nobody listens there."""
+        self.turned_away = turned_away
+        """Somebody is there, and TLS failed, or the connection was closed before the exchange of Hellos: one
+        side does not accept what the other one shows."""
 
 
 class ListenError(WaltzProtocolError):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from rich.console import Group
 from rich.text import Text
 
-from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
+from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, ServerStatus
 from waltz_admin.findings.rules import find, problems
 from waltz_admin.reports import LATENCY, ServerReport, read_reports
 from waltz_admin.status import read_status
@@ -25,9 +25,7 @@ def status_listings(
     for the live page."""
     servers = Listing("servers", f"{len(status.servers)} servers", ["Server", "Id", "Partitions", "Problem"])
     for server in status.servers:
-        servers.add(
-            server.endpoint, server.server_id, list(server.partitions), _server_problem(server.unreached)
-        )
+        servers.add(server.endpoint, server.server_id, list(server.partitions), _server_problem(server))
     nodes = _nodes(status)
     columns = [
         "Partition",
@@ -94,10 +92,10 @@ def _nodes(status: ClusterStatus) -> Listing:
     return listing
 
 
-def _server_problem(unreached: tuple[str, ...] | None) -> str | None:
-    if unreached is None:
-        return "does not answer"
-    return f"does not reach {', '.join(unreached)}" if unreached else None
+def _server_problem(server: ServerStatus) -> str | None:
+    if server.unreached is None:
+        return server.error or "does not answer"
+    return f"does not reach {', '.join(server.unreached)}" if server.unreached else None
 
 
 def _problem(partition: PartitionStatus) -> str | None:

@@ -206,7 +206,7 @@ class Collector:
         then = () if self.latest is None else self.latest.reports
         lately = since(then, reports, now - self._taken)
         number, findings = self.number + 1, tuple(find(status))
-        closed = sum(not p.healthy for p in status.partitions)
+        closed = sum(p.closed for p in status.partitions)
         point = Point(at, found.total, closed, lately.p50_seconds, lately.p99_seconds)
         news = changes(before, status, at)
         self.latest = Observation(number, at, now - started, status, findings, found, parts, reports, lately)

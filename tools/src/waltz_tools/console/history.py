@@ -114,8 +114,10 @@ def _session(old: PartitionStatus, new: PartitionStatus) -> str:
 
 
 def _writes(old: PartitionStatus, new: PartitionStatus) -> str:
-    if old.healthy == new.healthy:
+    if (old.healthy, old.unknown) == (new.healthy, new.unknown):
         return ""
+    if new.unknown:
+        return f"not known whether it takes writes: {new.problem}"
     return "takes writes again" if new.healthy else f"no writes: {new.problem}"
 
 

@@ -23,13 +23,19 @@ _LOGGED = 100
 def overview(seen: Observation, points: Iterable[Point], changes: Sequence[Change]) -> Page:
     """Is it well, how much is written, what changed lately."""
     status = seen.status
-    closed = [p.partition_id for p in status.partitions if not p.healthy]
+    closed = sum(p.closed for p in status.partitions)
+    unknown = sum(p.unknown for p in status.partitions)
     reduced = [p.partition_id for p in status.partitions if p.healthy and p.current < len(p.replicas)]
     disks = [n.disk for n in status.nodes if n.disk is not None]
     days = [d.days_to_full for d in disks if d.days_to_full is not None]
     lags = [r.lag for p in status.partitions for r in p.replicas if r.lag is not None]
     return {
-        "partitions": {"all": len(status.partitions), "closed": len(closed), "reduced": len(reduced)},
+        "partitions": {
+            "all": len(status.partitions),
+            "closed": closed,
+            "unknown": unknown,
+            "reduced": len(reduced),
+        },
         "servers": {
             "all": len(status.servers),
             "silent": sum(s.unreached is None for s in status.servers),
@@ -74,7 +80,7 @@ def partition_row(seen: Observation, partition: PartitionStatus) -> Page:
         "server": None if partition.server is None else str(partition.server),
         "generation": partition.generation,
         "session": partition.session_id,
-        "writes": partition.healthy,
+        "writes": None if partition.unknown else partition.healthy,
         "current": partition.current,
         "replicas": [[r.node, r.standing.value, r.lag] for r in partition.replicas],
         "last": None if last < 0 else last,

@@ -82,6 +82,8 @@ def _verdict(partition: PartitionStatus) -> str:
             f"partition {partition.partition_id} takes writes: server {partition.server} serves it "
             f"in store session {partition.session_id}, {current}"
         )
+    if partition.unknown:
+        return f"it is not known whether partition {partition.partition_id} takes writes: {partition.problem}"
     return f"partition {partition.partition_id} takes no writes: {partition.problem}"
 
 

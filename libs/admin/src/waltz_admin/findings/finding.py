@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+MAX_EVIDENCE = 12
+"""Lines of evidence for one finding; the rest are counted."""
 
 
 class Severity(enum.StrEnum):
@@ -45,3 +49,10 @@ class Finding:
     partitions: tuple[int, ...] = ()
     nodes: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+
+
+def limited(lines: Sequence[str]) -> tuple[str, ...]:
+    """Evidence of bounded length."""
+    if len(lines) <= MAX_EVIDENCE:
+        return tuple(lines)
+    return (*lines[:MAX_EVIDENCE], f"and {len(lines) - MAX_EVIDENCE} more like these")

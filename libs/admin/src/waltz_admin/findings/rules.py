@@ -1,5 +1,5 @@
-"""The rules: what can be wrong with a cluster, and the next step for each. Each is defined here and nowhere
-else. Pure.
+"""The rules: what can be wrong with a cluster, and the next step for each. Each is defined here, in `access`
+or in `disk`, and nowhere else. Pure.
 
 `find` applies all of them to one state of a cluster. A fact that many partitions share is one finding: a dead
 node under a thousand partitions is two lines, not two thousand.
@@ -11,16 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, StorageStatus
 from waltz_admin.errors import StorageNodeError
-from waltz_admin.findings.finding import Finding, Rule, Severity
+from waltz_admin.findings.access import (
+    ASSIGNMENT_STALE,
+    NOT_LET_IN,
+    STEP_OF_TURNED_AWAY,
+    access,
+    stale_assignment,
+)
+from waltz_admin.findings.disk import DISK_FILLS, DISK_FULL, disk
+from waltz_admin.findings.finding import Finding, Rule, Severity, limited
 from waltz_admin.findings.undecided import IDS, is_short, is_undecided, way_out
 from waltz_admin.tree import HOW_TO_REMOVE, REMOVE_SURPLUS, parse_connect_string
 from waltz_cluster.quorum import id_ranges, said_once
 from waltz_cluster.replica_rules import Standing
-
-FEW_DAYS = 14
-"""A disk that is full sooner is a finding: enough time to get another one."""
-MAX_EVIDENCE = 12
-"""Lines of evidence for one finding; the rest are counted."""
 
 NO_SERVER = Rule(
     "no-server", Severity.STOPPED, "No server is registered in ZooKeeper.", alerts=("WaltzPartitionUnowned",)
@@ -67,18 +70,6 @@ NODE_SILENT = Rule(
     Severity.REDUCED,
     "A storage node does not answer, or refuses the cluster's key.",
     alerts=("WaltzProcessDown", "WaltzNodeUnreachable"),
-)
-DISK_FULL = Rule(
-    "disk-full",
-    Severity.REDUCED,
-    "A storage node refuses appends for lack of space.",
-    alerts=("WaltzDiskFull",),
-)
-DISK_FILLS = Rule(
-    "disk-fills",
-    Severity.SOON,
-    f"A disk is full within {FEW_DAYS} days at the present growth.",
-    alerts=("WaltzDiskFullSoon",),
 )
 SERVER_SILENT = Rule(
     "server-silent",
@@ -142,9 +133,9 @@ NOT_STARTED = Rule(
 )
 
 RULES = (
-    NO_SERVER, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN, NO_REPLICA, NODE_SILENT, DISK_FULL,
-    DISK_FILLS, SERVER_SILENT, SERVER_CUT_OFF, REPLICA_CHANGE, REPLICA_UNASSIGNED, REPLICA_SET_BACK,
-    REPLICA_UNAVAILABLE, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
+    NOT_LET_IN, NO_SERVER, ASSIGNMENT_STALE, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN,
+    NO_REPLICA, NODE_SILENT, DISK_FULL, DISK_FILLS, SERVER_SILENT, SERVER_CUT_OFF, REPLICA_CHANGE,
+    REPLICA_UNASSIGNED, REPLICA_SET_BACK, REPLICA_UNAVAILABLE, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
 )  # fmt: skip
 """All of them, in the order in which they are best dealt with."""
 
@@ -152,7 +143,8 @@ RULES = (
 def find(status: ClusterStatus) -> list[Finding]:
     """What is wrong, in the order in which it is best dealt with; empty for a healthy cluster."""
     asked: tuple[Callable[[ClusterStatus], Iterable[Finding]], ...] = (
-        _no_server, _closed_partitions, _without_replicas, _nodes, _servers, _changes, _replicas,
+        access, _no_server, stale_assignment, _closed_partitions, _without_replicas, _nodes, _servers, _changes,
+        _replicas,
     )  # fmt: skip
     return [finding for ask in asked for finding in ask(status)]
 
@@ -160,12 +152,6 @@ def find(status: ClusterStatus) -> list[Finding]:
 def problems(findings: Iterable[Finding]) -> list[str]:
     """What is wrong now, one line each: without what is only to be expected."""
     return [one.finding for one in findings if one.rule.severity is not Severity.SOON]
-
-
-def _limited(lines: Sequence[str]) -> tuple[str, ...]:
-    if len(lines) <= MAX_EVIDENCE:
-        return tuple(lines)
-    return (*lines[:MAX_EVIDENCE], f"and {len(lines) - MAX_EVIDENCE} more like these")
 
 
 def _no_server(status: ClusterStatus) -> Iterable[Finding]:
@@ -187,7 +173,7 @@ def _closed_partitions(status: ClusterStatus) -> Iterable[Finding]:
     groups: dict[tuple[str, str], list[PartitionStatus]] = {}
     rules: dict[str, Rule] = {}
     for partition in status.partitions:
-        if partition.replicas and not partition.healthy:
+        if partition.replicas and partition.closed:
             rule, step = _why_closed(partition)
             rules[rule.name] = rule
             groups.setdefault((rule.name, step), []).append(partition)
@@ -243,7 +229,7 @@ def _evidence_of_closed(alike: Sequence[PartitionStatus]) -> tuple[str, ...]:
     for replica in partition.replicas:
         why = f": {replica.reason}" if replica.reason else ""
         lines.append(f"{replica.node} is {replica.standing.value}{why}")
-    return _limited(lines)
+    return limited(lines)
 
 
 def _without_replicas(status: ClusterStatus) -> Iterable[Finding]:
@@ -264,14 +250,14 @@ def _without_replicas(status: ClusterStatus) -> Iterable[Finding]:
 
 def _nodes(status: ClusterStatus) -> Iterable[Finding]:
     for node in status.nodes:
-        if node.error:
+        if node.error and not (node.turned_away and status.shut_out):
             reason = node.error
             if reason.startswith("storage node "):  # of its admin port: the node itself is named before it
                 reason = f"admin port {reason.removeprefix('storage node ')}"
             yield Finding(
                 NODE_SILENT,
-                f"storage node {node.node} {'refuses this cluster' if node.refused else 'does not answer'}: {reason}",
-                STEP_OF_REFUSING if node.refused else _step_of_silent(node.node),
+                f"storage node {node.node} {_how_silent(node)}: {reason}",
+                _step_of_silent(node),
                 (reason, f"it holds {_counted(node.partitions)}"),
                 node.partitions,
                 (node.node,),
@@ -286,7 +272,7 @@ def _nodes(status: ClusterStatus) -> Iterable[Finding]:
                 node.surplus,
                 (node.node,),
             )
-        yield from _disk(node)
+        yield from disk(node)
 
 
 STEP_OF_REFUSING = (
@@ -296,60 +282,36 @@ STEP_OF_REFUSING = (
 )
 
 
-def _step_of_silent(node: str) -> str:
+def _how_silent(node: StorageStatus) -> str:
+    if node.turned_away:
+        return "cannot be asked"
+    return "refuses this cluster" if node.refused else "does not answer"
+
+
+def _step_of_silent(node: StorageStatus) -> str:
+    if node.turned_away:
+        return STEP_OF_TURNED_AWAY
+    if node.refused:
+        return STEP_OF_REFUSING
     try:
-        parse_connect_string(node)
+        parse_connect_string(node.node)
     except StorageNodeError:
         return HOW_TO_REMOVE
     return "check that its machine is up and its process runs and is not suspended; restart it with its data"
 
 
-def _disk(node: StorageStatus) -> Iterable[Finding]:
-    disk = node.disk
-    if disk is None:
-        return
-    evidence = _limited(
-        [
-            f"{name}: {value:,} bytes"
-            for name, value in (
-                ("size of the file system", disk.size_bytes),
-                ("free", disk.free_bytes),
-                ("reserve, which appends do not touch", disk.reserve_bytes),
-                ("log", disk.log_bytes),
-            )
-            if value is not None
-        ]
-    )
-    days = disk.days_to_full
-    if disk.full:
-        yield Finding(
-            DISK_FULL,
-            f"storage node {node.node}: its disk is full, its replicas take no appends",
-            "enlarge the file system or delete what is not Waltz's: the node accepts appends again within seconds; "
-            "or move partitions to a new node (`waltz storage replace`)",
-            evidence,
-            node.partitions,
-            (node.node,),
-        )
-    elif days is not None and days < FEW_DAYS:
-        yield Finding(
-            DISK_FILLS,
-            f"storage node {node.node}: its disk is full in {days:.1f} days if the log keeps growing at this rate",
-            "add disk space now: the log is kept forever (`waltz storage usage` has the figures)",
-            evidence,
-            node.partitions,
-            (node.node,),
-        )
-
-
 def _servers(status: ClusterStatus) -> Iterable[Finding]:
     for server in status.servers:
         name = str(server.endpoint)
-        if server.unreached is None:
+        if server.unreached is None and not (server.turned_away and status.shut_out):
+            reason = server.error.removeprefix(f"server {name}: ")
+            why = f": {reason}" if reason else ""
             yield Finding(
                 SERVER_SILENT,
-                f"server {name} is registered but does not answer",
-                "read its log; stop it if it hangs, the others take over",
+                f"server {name} is registered but {'cannot be asked' if server.turned_away else 'does not answer'}{why}",
+                STEP_OF_TURNED_AWAY
+                if server.turned_away
+                else "read its log; stop it if it hangs, the others take over",
                 (
                     f"it is registered in ZooKeeper as server {server.server_id}, and has {_counted(server.partitions)}",
                 ),
@@ -429,7 +391,7 @@ def _evidence_of(held: Sequence[tuple[int, Replica]]) -> tuple[str, ...]:
         recorded = "" if listed is None else f", ZooKeeper lists it in session {listed.session_id}"
         why = replica.reason or replica.standing.value
         lines.append(f"partition {partition}: {why}{last}{recorded}")
-    return _limited(lines)
+    return limited(lines)
 
 
 def _replica(
@@ -481,6 +443,6 @@ def _replica(
                 "start a server; the first session is opened then",
             )
         case (
-            Standing.CURRENT | Standing.UNREACHABLE | Standing.AHEAD
+            Standing.CURRENT | Standing.UNREACHABLE | Standing.UNKNOWN | Standing.AHEAD
         ):  # nothing to do, or reported of the node or partition
             return None

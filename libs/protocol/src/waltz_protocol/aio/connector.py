@@ -55,6 +55,7 @@ async def connect(
         raise ConnectError(
             f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds, tls)}",
             refused=isinstance(e, ConnectionRefusedError),
+            turned_away=isinstance(e, (ssl.SSLError, ChannelClosedError, ConnectionResetError)),
         ) from None
     except BaseException:
         _cut(made, "cancelled while connecting")

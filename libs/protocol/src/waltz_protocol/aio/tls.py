@@ -35,8 +35,8 @@ ClientTls = FollowingContext
 ServerTls = ssl.SSLContext
 
 _problems: dict[tuple[Path, str], str] = {}
-"""What is wrong with the certificate of a file that a setting names, as of the last time it was loaded; empty:
-nothing. Bounded by the settings of the process."""
+"""What is wrong with the certificate of a file that a setting names, as of the last time it was loaded;
+empty: nothing. Bounded by the settings of the process."""
 
 _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
 
@@ -306,8 +306,8 @@ def _key_stores(what: str) -> ModuleType:
 
 def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str, what: str) -> None:
     """Load key and chain from memory. `ssl` reads files only, so an encrypted one exists for a moment: in
-    memory, and only where the system has no such files, or does not permit them, in the temporary folder (mode
-    600). TlsSettingsError, in which the key is `what`."""
+    memory, and only where the system has no such files, or does not permit them, in the temporary folder
+    (mode 600). TlsSettingsError, in which the key is `what`."""
     problem: OSError | None = None
     for file_of in (_file_in_memory, _file_on_disk):
         try:

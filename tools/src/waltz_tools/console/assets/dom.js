@@ -107,7 +107,7 @@ export function finding(one, open) {
 }
 
 export const STANDING = {
-  current: "good", behind: "warn", incomplete: "warn", "not started": "warn", unavailable: "bad", unreachable: "bad",
+  current: "good", behind: "warn", incomplete: "warn", "not started": "warn", unknown: "warn", unavailable: "bad", unreachable: "bad",
   "set back": "bad", "not assigned on the node": "bad", "ahead of ZooKeeper": "bad",
 };
 

@@ -17,8 +17,8 @@ function parts(data) {
       h(
         "div",
         { class: "tiles" },
-        tile("Partitions with writes", count(partitions.all - partitions.closed),
-          `of ${count(partitions.all)}; ${partitions.closed ? `${count(partitions.closed)} without writes` : partitions.reduced ? `${count(partitions.reduced)} with fewer current replicas` : "all replicas current"}`),
+        tile("Partitions with writes", count(partitions.all - partitions.closed - partitions.unknown),
+          `of ${count(partitions.all)}; ${partitions.closed ? `${count(partitions.closed)} without writes` : partitions.unknown ? `${count(partitions.unknown)} unknown` : partitions.reduced ? `${count(partitions.reduced)} with fewer current replicas` : "all replicas current"}`),
         tile("Appends per second", rate(data.appends_per_second), `${count(data.transactions)} transactions`),
         tile("Latency of appends", seconds(data.latency.p50_seconds), data.latency.p99_seconds === null ? "in the server; no append was seen" : `in the server, half of them; 99 %: ${seconds(data.latency.p99_seconds)}`),
         tile("Servers", String(servers.all), servers.silent ? `${servers.silent} silent` : "all answer"),
@@ -45,6 +45,10 @@ function verdict({ partitions, findings }) {
   if (partitions.closed) {
     const whose = partitions.closed === partitions.all ? "No partition takes" : `${count(partitions.closed)} of ${count(partitions.all)} partitions take`;
     return h("p", { class: "card verdict bad" }, `${whose} ${partitions.closed === partitions.all ? "writes" : "no writes"}.`);
+  }
+  if (partitions.unknown) {
+    const whose = partitions.unknown === partitions.all ? "any partition takes" : `${count(partitions.unknown)} of ${count(partitions.all)} partitions take`;
+    return h("p", { class: "card verdict warn" }, `It is not known whether ${whose} writes.`);
   }
   if (now) return h("p", { class: "card verdict warn" }, `All partitions take writes; ${now} ${now === 1 ? "thing needs" : "things need"} attention.`);
   return h("p", { class: "card verdict good" }, "All is well: every partition takes writes and every replica is current.");

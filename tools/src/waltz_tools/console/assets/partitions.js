@@ -56,6 +56,7 @@ export function partitions(query) {
 }
 
 function state(row) {
+  if (row.writes === null) return pill("unknown", "warn");
   if (!row.writes) return pill("no writes", "bad");
   return row.current < row.replicas.length ? pill("reduced", "warn") : pill("open", "good");
 }
