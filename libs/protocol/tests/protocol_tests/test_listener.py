@@ -1,12 +1,14 @@
 """Listeners: ports, limits, closing; and the one helper that makes tasks."""
 
 import asyncio
+import errno
 import logging
 import socket
 
 import pytest
 
 from protocol_tests.peers import HOST, Recorder, listening, raw_peer, settings
+from waltz_protocol.aio import listener
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.tasks import spawn
@@ -108,4 +110,42 @@ async def test_spawned_tasks_log_what_nobody_awaits(caplog: pytest.LogCaptureFix
     await asyncio.wait([sleeping])
     assert [(r.levelno, r.getMessage()) for r in caplog.records if r.name.startswith("waltz")] == [
         (logging.ERROR, "task failing failed: oh")
+    ]
+
+
+async def test_what_prevents_accepting_is_logged_when_it_changes_and_when_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not once for each try, five times a second."""
+    full, machine, taken = OSError(errno.EMFILE, "process"), OSError(errno.ENFILE, "machine"), None
+    script = [full, full, machine, taken, taken, full, ConnectionAbortedError(), taken]
+
+    class Loop:
+        async def sock_accept(self, listening: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
+            if not script:
+                raise asyncio.CancelledError
+            outcome = script.pop(0)
+            if outcome is not None:
+                raise outcome
+            return socket.socket(), (HOST, 1)
+
+    async def pause(seconds: float) -> None: ...
+
+    class Asyncio:
+        get_running_loop, sleep, wait = Loop, staticmethod(pause), staticmethod(asyncio.wait)
+
+    own = Listener()
+    own._limits = Limits(max_connections=0)
+    own._place = "here"
+    caplog.set_level(logging.INFO, "waltz_protocol.aio.listener")
+    with monkeypatch.context() as patched, socket.socket() as listening:
+        patched.setattr(listener, "asyncio", Asyncio)
+        with pytest.raises(asyncio.CancelledError):
+            await own._accept(listening, lambda sock, handshake: None)
+    assert [m for m in caplog.messages if "accept" in m] == [
+        "here: cannot accept connections for now: process",
+        "here: cannot accept connections for now: machine",
+        "here: accepts connections again",
+        "here: cannot accept connections for now: process",
+        "here: accepts connections again",
     ]

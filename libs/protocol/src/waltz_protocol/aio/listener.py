@@ -164,15 +164,21 @@ class Listener:
         """Take connections as they come; while the process is out of files the peers wait in the kernel's
         queue."""
         loop = asyncio.get_running_loop()
+        problem: str | None = None  # named in the log
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
                     continue  # the peer has gone again
-                _log.warning("%s: cannot accept connections for now: %s", self._place, error.strerror)
+                if problem != error.strerror:
+                    problem = error.strerror
+                    _log.warning("%s: cannot accept connections for now: %s", self._place, problem)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
+            if problem is not None:
+                problem = None
+                _log.info("%s: accepts connections again", self._place)
             handshake = Handshake(f"{address[0]}:{address[1]}", partial(_shut, sock))
             if not self._admit(handshake):
                 sock.close()

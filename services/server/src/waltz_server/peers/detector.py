@@ -21,6 +21,7 @@ from waltz_cluster.membership import Member
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.tls import ClientTls
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError
 from waltz_protocol.messages.peer import PEER_VERSION
@@ -105,6 +106,8 @@ class PeerDetector:
         self._unreached: set[str] = set()  # of those: named in the log
         self._answering: tuple[str, asyncio.Task[None]] | None = None
         self._acting: asyncio.Task[None] | None = None
+        self._act_problems: dict[str, str] = {}  # by peer: named in the log
+        self._act_pause = Backoff(self._interval, timeout_seconds)
         self.old_owners = OldOwners(link_settings(hello_text, HAND_OVER_SECONDS), tls, cluster)
         self._settings = link_settings(hello_text, timeout_seconds)
 
@@ -180,6 +183,7 @@ class PeerDetector:
         for name in [name for name in self._links if name not in wanted]:
             self._links.pop(name).cancel()
             self._unreached.discard(name)
+            self._act_problems.pop(name, None)
         for name, peer in wanted.items():
             if name not in self._links:
                 self._links[name] = tasks.create_task(self._follow(peer), name=f"peer-{name}")
@@ -248,6 +252,7 @@ class PeerDetector:
     # -- what is done about it
 
     async def _act(self, action: Action) -> None:
+        """One step. After one that failed nothing is tried for a while, which grows to the timeout."""
         try:
             async with asyncio.timeout(_ZOOKEEPER_TIMEOUTS * self._timeout):
                 await self._do(action)
@@ -256,8 +261,16 @@ class PeerDetector:
             log.debug("the members changed while a peer was evicted", peer=action.name, reason=str(error))
         except (ClusterError, TimeoutError) as error:
             reason = str(error) or "ZooKeeper did not answer in time"
-            log.warning("nothing could be done about a peer", peer=action.name, reason=reason)
+            if reason != self._act_problems.get(action.name):
+                self._act_problems[action.name] = reason
+                log.warning("nothing could be done about a peer", peer=action.name, reason=reason)
             self._judgement.withdrawn(action.name)
+            await asyncio.sleep(self._act_pause.next_seconds())
+        else:
+            self._act_pause.reset()
+            if self._act_problems:
+                self._act_problems.clear()
+                log.info("something can be done about peers again")
 
     async def _do(self, action: Action) -> None:
         name = action.name

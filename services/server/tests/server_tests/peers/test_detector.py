@@ -4,12 +4,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 from uuid import UUID
 
 import pytest
 import structlog
 
 from waltz_admin import seeding
+from waltz_cluster.errors import ClusterError
 from waltz_cluster.eviction import Challenges
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.memory_store import MemoryZooKeeper
@@ -23,6 +25,7 @@ from waltz_protocol.messages.peer import PEER_VERSION, PeerPing, PeerPong
 from waltz_protocol.types import Endpoint
 from waltz_server.partition.settlement import OnSettled
 from waltz_server.peers.detector import VERSIONS, PeerDetector
+from waltz_server.peers.judgement import Challenge
 from waltz_server.peers.protocol import AcceptedConnection, WatchedConnection, WatchingConnection
 from waltz_testkit.ports import free_port
 
@@ -255,6 +258,38 @@ async def test_a_peer_that_refuses_the_connection_is_not_counted_and_is_named() 
         for node in (refuses, watches):
             await node.close()
     await store.close()
+
+
+@pytest.mark.looptime
+async def test_what_cannot_be_done_is_tried_slower_and_slower_and_logged_when_it_changes() -> None:
+    """As while ZooKeeper does not permit a write: it was tried, and logged, eight times a second."""
+    reasons: list[str | None] = [*["not permitted"] * 6, "gone", None, "not permitted"]
+
+    class Store:
+        async def create(self, name: str) -> None:
+            reason = reasons.pop(0)
+            if reason is not None:
+                raise ClusterError(reason)
+
+    challenges: Any = Store()
+    manager: Any = None
+    detector = PeerDetector(
+        TIMEOUT, hello_text="test", tls=None, challenges=challenges, manager=manager, cluster=UUID(int=5)
+    )
+    loop = asyncio.get_running_loop()
+    pauses = []
+    with structlog.testing.capture_logs() as logs:
+        while reasons:
+            began = loop.time()
+            await detector._act(Challenge("s_1"))
+            pauses.append(round(loop.time() - began, 9))
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8, 0.0, 0.1]
+    assert [(log["event"], log.get("reason")) for log in logs] == [
+        ("nothing could be done about a peer", "not permitted"),
+        ("nothing could be done about a peer", "gone"),
+        ("something can be done about peers again", None),
+        ("nothing could be done about a peer", "not permitted"),
+    ]
 
 
 async def test_what_a_server_that_does_not_watch_is_sent() -> None:
