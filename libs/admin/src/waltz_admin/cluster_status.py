@@ -11,6 +11,9 @@ from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import Endpoint
 
+DISK_IS_FULL = "its disk is full"
+"""The reason of a copy that is limited by nothing else; it is reported of the node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waltz_admin.cluster_status import (
+    DISK_IS_FULL,
     ClusterStatus,
     PartitionStatus,
     Replica,
@@ -56,8 +57,8 @@ async def read_status(
 
 
 async def _assigned_view(store: ZooKeeperStore, root: str) -> ClusterView:
-    """What ZooKeeper knows. Where a server has just come or gone, the assignment is about to be made anew: that
-    is waited for."""
+    """What ZooKeeper knows. Where a server has just come or gone, the assignment is about to be made anew:
+    that is waited for."""
     loop = asyncio.get_running_loop()
     until = loop.time() + ASSIGNMENT_SECONDS
     view = await read_view(store, root)
@@ -289,7 +290,7 @@ def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMe
     answer = sources.answers.copy(node, partition)
     standing, reason = standing_of(metadata, node, answer, later_session_passes=True)
     if status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:
-        standing, reason = Standing.UNAVAILABLE, "its disk is full"
+        standing, reason = Standing.UNAVAILABLE, DISK_IS_FULL
     return Replica(
         node, standing, reason, None if held is None else held.max_transaction_id, copy=held, listed=listed
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from waltz_admin.cluster_status import (
+    DISK_IS_FULL,
     ClusterStatus,
     PartitionStatus,
     Replica,
@@ -117,6 +118,16 @@ def test_disks_that_are_full_or_soon_will_be() -> None:
     assert findings(None, False) == findings(20.0, False) == []
     assert "full in 3.2 days" in findings(3.2, False)[0]
     assert "accepts appends again within seconds" in findings(0.0, True)[0]
+
+
+def test_a_full_disk_is_reported_of_the_node_alone() -> None:
+    """Not of its copies too, with a command that would change nothing."""
+    disk = NodeDisk(1, 1.0, 60.0, 10, 1, 1, 0.0, True)
+    copy = Replica("a:1", Standing.UNAVAILABLE, DISK_IS_FULL)
+    page = replace(status(partition(copy)), nodes=(StorageStatus("a:1", 1, (0,), None, disk),))
+    (found,) = find(page)
+    assert found.rule.name == "disk-full"
+    assert explain(page, 0, [found]).findings == (found,)
 
 
 def replicas(*standings: Standing) -> list[Replica]:

@@ -219,6 +219,29 @@ def test_a_second_device_without_space_is_said_and_changes_nothing(monkeypatch: 
     with_shared_journal(disk, ROOT, 2).close()
 
 
+def test_safety_c7_a_full_disk_during_a_replay_is_said_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = two_directories()
+    first = with_shared_journal(disk, ROOT, 1)
+    append(first.get(0), 0, 4)
+    first.commit()
+    disk.restart(CrashMode.LOSE)
+
+    def pwrite(file: FaultyFile, data: bytes | memoryview, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(FaultyFile, "pwrite", pwrite)
+    assert str(refusal(lambda: with_shared_journal(disk, ROOT, 2))) == (
+        f"{ROOT}: its journal cannot be replayed: No space left on device; free disk space and start again: until then "
+        "the journal keeps everything"
+    )
+    monkeypatch.undo()
+    again = with_shared_journal(disk, ROOT, 3)
+    assert_holds(again.get(0), 4)
+    again.close()
+
+
 def test_on_off_on_with_crashes_between() -> None:
     """Each start may change the setting; a directory that a journal was never on is taken as it is."""
     disk = two_directories()

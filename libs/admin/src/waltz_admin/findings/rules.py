@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica, StorageStatus
+from waltz_admin.cluster_status import DISK_IS_FULL, ClusterStatus, PartitionStatus, Replica, StorageStatus
 from waltz_admin.errors import StorageNodeError
 from waltz_admin.findings.access import (
     ASSIGNMENT_STALE,
@@ -411,7 +411,7 @@ def _replica(
                 "the disk was lost, or is an older copy",
                 "leave it running: it is filled again once the other replicas have decided",
             )
-        case Standing.UNAVAILABLE:
+        case Standing.UNAVAILABLE if held[0][1].reason != DISK_IS_FULL:
             return (
                 REPLICA_UNAVAILABLE,
                 "unavailable: taken offline by an administrator, a full disk, a failed sync or damage",
@@ -443,6 +443,6 @@ def _replica(
                 "start a server; the first session is opened then",
             )
         case (
-            Standing.CURRENT | Standing.UNREACHABLE | Standing.UNKNOWN | Standing.AHEAD
+            Standing.CURRENT | Standing.UNAVAILABLE | Standing.UNREACHABLE | Standing.UNKNOWN | Standing.AHEAD
         ):  # nothing to do, or reported of the node or partition
             return None

@@ -33,6 +33,7 @@ from waltz_storage.engine.errors import (
     StorageStartError,
 )
 from waltz_storage.engine.files import File, FileSystem, join, reason_of, write_fully
+from waltz_storage.engine.free_space import NO_SPACE
 from waltz_storage.engine.journal.layout import JournalDamagedError
 from waltz_storage.engine.journal.log import holds_journal, make_durable, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
@@ -150,8 +151,17 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
             f"copy up: `waltz storage restore-reset {directory}`"
         ) from error
     except (OSError, OutOfResourcesError, DiskWriteError, PartitionFailedError) as error:
-        raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason_of(error)}") from error
+        raise StorageStartError(
+            f"{directory}: its journal cannot be replayed: {reason_of(error)}{_step(error)}"
+        ) from error
     return Settled(replay.changes, lacking)
+
+
+def _step(error: Exception) -> str:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if not isinstance(cause, OSError) or cause.errno not in NO_SPACE:
+        return ""
+    return "; free disk space and start again: until then the journal keeps everything"
 
 
 def _note_lacking(
