@@ -336,8 +336,8 @@ ADMIN_BUGS = (
         "only_the_first_copy_is_looked_at",
         "A1",
         "verify.py",
-        "        for node in replicas\n    }\n",
-        "        for node in replicas[:1]\n    }\n",
+        '        for node in replicas\n    }\n    return "; ".join',
+        '        for node in replicas[:1]\n    }\n    return "; ".join',
         "A listed node whose disk was rolled back is reported as well, unless it is the first one.",
     ),
     _bug(
@@ -347,6 +347,14 @@ ADMIN_BUGS = (
         "_health(partition_id, owner, answer) or quorum,\n",
         "_health(partition_id, owner, answer),\n",
         "A partition is reported healthy although too few nodes are available.",
+    ),
+    _bug(
+        "a_quorum_of_which_nothing_is_known_passes",
+        "13.2",
+        "verify.py",
+        "        Check.QUORUM: quorum or unknown,\n",
+        "        Check.QUORUM: quorum,\n",
+        "Nodes that could not be asked because of a certificate count as such that can take a write.",
     ),
     _bug(
         "no_results_pass",
