@@ -85,7 +85,7 @@ def link(live: Live) -> Iterator[str]:
 def test_the_console_of_a_real_cluster(live: Live, link: str) -> None:
     visitor = Visitor(link)
     overview = visitor.ask("api/overview")
-    assert overview["partitions"] == {"all": 4, "closed": 0, "reduced": 0}
+    assert overview["partitions"] == {"all": 4, "closed": 0, "unknown": 0, "reduced": 0}
     assert overview["nodes"]["all"] == 3
     assert overview["findings"] == []
     explained = live.ok("explain", "partition", "1", "--output", "json").facts
