@@ -59,6 +59,8 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_five_minutes.py::test_the_page"),
     ("docs/operations.md", r"waltz zk export .*|waltz zk import .*",
      "tests/integration/cli/test_tree_files.py::test_an_export_brings_the_cluster_back"),
+    ("docs/operations.md", r"waltz storage validate",
+     "tests/integration/cli/test_as_0_13_2.py::test_storage_list_and_validate"),
     ("docs/operations.md", r"cp -a /backup/.*|systemctl start .*|waltz doctor|waltz cluster verify .*",
      "tests/integration/cli/test_lost_disks.py::test_copies_of_different_moments_hold_what_was_acknowledged_before_the_first"),
     ("docs/operations.md", r"waltz storage forget --keep .*",

@@ -5,15 +5,17 @@ A recovery decides nothing then: who was set back is neither supporter nor oppon
 nobody left to decide, and nobody to copy from. What the copy holds becomes the log; what only others held is
 lost. So a person names the copy, and
 
-* every storage node that ZooKeeper knows answers or is named as lost: a silent one may hold more;
-* no copy that was not set back holds more, or is of a later session than one that still knows its own;
+* every storage node that ZooKeeper knows answers, and shows its copy if it should have one, or is named as
+  lost: a silent one, or one that could not be opened, may hold more;
+* no copy that was not set back holds more, or is of a later session;
 * nothing is given up where the replicas can decide, or a server has the partition open.
 
-It is a session of its own, of one replica, and with the crash order of any other: its id is taken in
-ZooKeeper, the node writes the session down, then ZooKeeper lists the node alone as taking part. Interrupted
-between, it leaves a partition that is as closed as before, and the command may be given again. Session ids
-that were given out after the copies were made may be known to nobody. So the new one is `FENCE_REACH` above
-all that are known: a process or a disk of that time that comes back is of an older session.
+It is a session of its own, and with the crash order of any other: its id is taken in ZooKeeper, where the
+node is listed for it beside the others, the node writes the session down, then ZooKeeper lists it alone.
+Interrupted between, it leaves a partition that is as closed as before: the node counts as set back, or as one
+of several that took part, so whoever comes back with more still wins. The command may be given again. Session
+ids that were given out after the copies were made may be known to nobody. So the new one is `FENCE_REACH`
+above all that are known: a process or a disk of that time that comes back is of an older session.
 """
 
 from __future__ import annotations
@@ -138,6 +140,12 @@ def _why_unknown(before: PartitionMetadata, nodes: Nodes) -> str:
             f"{silent} does not answer, or does not report its last record, and may hold more; bring back: {silent}, or "
             "name it with --lost if its disk is lost for good"
         )
+    closed = ", ".join(sorted({*nodes.assigned, *before.replicas} - {*nodes.lost} - nodes.held.keys()))
+    if closed:
+        return (
+            f"no copy is shown by {closed}, and one may be there all the same, which could not be opened, or whose disk is not "
+            "mounted (the node's log says which): bring it back, or name the node with --lost if it is lost for good"
+        )
     return ""
 
 
@@ -157,14 +165,32 @@ def _why_not_this(before: PartitionMetadata, node: str, nodes: Nodes) -> str:
         f"{name} (session {other.session_id}, last record {_last(other)})"
         for name, other in sorted(nodes.held.items())
         if is_intact(before, name, other)
-        and (_last(other) > _last(copy) or other.session_id > copy.session_id >= 0)
+        and (_last(other) > _last(copy) or _knows_a_later_session(before, name, other, copy))
     ]
     if better:
         return (
             f"{', '.join(better)} was not set back and knows more than {node} (session {copy.session_id}, last record "
             f"{_last(copy)}): keep that one"
         )
-    return ""
+    longer = sorted(name for name, other in nodes.held.items() if _last(other) > _last(copy) == -1)
+    return (
+        f"the copy on {node} is empty, and there are records on {', '.join(longer)}: keep one of these"
+        if longer
+        else ""
+    )
+
+
+def _knows_a_later_session(
+    before: PartitionMetadata, name: str, other: NodePartition, copy: NodePartition
+) -> bool:
+    """Than the copy that is to be kept, of which that is not known where it was reset: then one that took
+    part in the last session knows what was acknowledged."""
+    if copy.session_id >= 0:
+        return other.session_id > copy.session_id
+    listed = before.replicas.get(name)
+    if listed is None or listed.resolved:
+        return False
+    return other.session_id >= max(state.session_id for state in before.replicas.values())
 
 
 def _why_not_now(before: PartitionMetadata, nodes: Nodes) -> str:
@@ -197,11 +223,11 @@ async def _keep(metadata: StoreMetadata, params: StoreParams, one: KeptCopy, tls
     number, session_id = one.partition_id, one.session_id
     for _ in range(_ATTEMPTS):
         current, version = await metadata.read_partition(number)
-        if current is None or dict(current.replicas) != one.replicas:
+        if current is None or _others(current.replicas, one) != _others(one.replicas, one):
             raise UnsafeChangeError(f"partition {number}: its replicas were changed meanwhile: try again")
         session_id = max(session_id, current.session_id + 1)
-        taken = PartitionMetadata(current.generation, session_id, current.replicas)
         alone = {one.node: ReplicaState(PartitionId(number), one.node, session_id, UNRESOLVED)}
+        taken = PartitionMetadata(current.generation, session_id, {**current.replicas, **alone})
         try:
             version = await metadata.write_partition(number, taken, version)
             await _write_down(params, one, session_id, tls)
@@ -216,6 +242,10 @@ async def _keep(metadata: StoreMetadata, params: StoreParams, one: KeptCopy, tls
         f"partition {number}: the session cannot be written down on {one.node}, or a server keeps taking ids: stop the "
         f"servers and try again ({failure})"
     )
+
+
+def _others(replicas: Mapping[str, ReplicaState], one: KeptCopy) -> dict[str, ReplicaState]:
+    return {node: state for node, state in replicas.items() if node != one.node}
 
 
 async def _write_down(params: StoreParams, one: KeptCopy, session_id: int, tls: TlsSettings) -> None:

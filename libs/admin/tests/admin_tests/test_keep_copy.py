@@ -60,7 +60,11 @@ def test_the_session_is_above_all_that_are_known_and_those_that_nobody_knows() -
 def test_safety_a1_a_copy_that_was_not_set_back_and_holds_more_is_the_one_to_keep() -> None:
     more = copy(5, 6, 10)
     assert "B (session 5, last record 10) was not set back and knows more" in why_not(RESET | {"B": more})
-    assert chosen(RESET | {"B": copy(5, 6, 9)}).last_transaction == 9
+    assert "B (session 5, last record 9)" in why_not(RESET | {"B": copy(5, 6, 9)}), (
+        "it took part in the last one"
+    )
+    joined = recorded(5, A=(5, UNRESOLVED), B=(4, 6), C=(5, UNRESOLVED))
+    assert chosen(RESET | {"B": copy(4, 6, 9)}, before=joined).last_transaction == 9, "it had dropped out"
     assert chosen(RESET | {"B": copy(4, 6, 20)}).last_transaction == 9, "that one was set back too"
 
 
@@ -75,6 +79,11 @@ def test_safety_a1_a_silent_node_may_hold_more() -> None:
     assert "C does not answer" in why_not(held, answering="ABD")
     assert "D does not answer" in why_not(RESET, answering="ABC"), "it may have a copy that nobody knows of"
     assert "C does not answer, or does not report" in why_not(held | {"C": copy(-1, -1, None)})
+    assert "no copy is shown by C, and one may be there" in why_not(held), (
+        "it may be one that could not be opened"
+    )
+    assert "no copy is shown by A, B" in why_not({"C": reset(7)}, node="C")
+    assert chosen(held, lost="C").node == "A"
     assert chosen(held, answering="ABD", lost="C").node == "A"
     assert "B is named as lost, and answers" in why_not(RESET | {"B": copy(4, 1, 1)}, lost="B")
 
@@ -90,7 +99,9 @@ def test_a_copy_that_cannot_be_taken_is_named_with_what_to_do() -> None:
     assert "restore-reset" in why_not(RESET | {"A": copy(4, 10, 9)})
     assert "restore-reset" in why_not(RESET | {"A": copy(4, 6, 9, local=10)})
     assert "availability" in why_not(RESET | {"A": replace(reset(9), available=False)})
-    assert "has no copy" in why_not({"B": reset(3), "C": reset(3)})
+    assert "has no copy" in why_not({"B": reset(3), "C": reset(3)}, lost="A")
+    assert "is empty, and there are records on A, B" in why_not(RESET | {"C": reset(-1)}, node="C")
+    assert chosen({name: reset(-1) for name in "ABC"}).last_transaction == -1
     assert "has no copy" in why_not(RESET, assigned="BC")
     assert "run `waltz zk accept-restored` first" in why_not(RESET | {"B": copy(6, 9, 9)})
 
@@ -148,7 +159,9 @@ async def test_safety_a7_the_session_is_taken_in_zookeeper_before_the_node_knows
             with pytest.raises(UnreachableError):
                 await keep(cluster)
         taken, _ = await cluster.metadata.read_partition(0)
-        assert taken == PartitionMetadata(2, 5 + FENCE_REACH + 1, before.replicas)
+        session, name = 5 + FENCE_REACH + 1, cluster.nodes[1].connect_string
+        own = {name: ReplicaState(PartitionId(0), name, session, UNRESOLVED)}
+        assert taken == PartitionMetadata(2, session, {**before.replicas, **own})
         (kept,) = await keep(cluster)
         assert kept.session_id > taken.session_id
 

@@ -25,9 +25,12 @@ from waltz_protocol.aio.peer_log import PeerLog
 MAX_CONNECTIONS = 128
 SILENT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 5.0
+"""Of TLS: until it is done there is a connection, and nothing here that could be cut."""
 _KEEP_SECONDS = 15.0
 """Of a connection that rests after an answer: it is closed before it would be cut as a silent one."""
 
+_CROWDED = f"other peers wait for a connection, and {MAX_CONNECTIONS} are open"
 _log = logging.getLogger(__name__)
 
 
@@ -65,10 +68,7 @@ class ConnectionGuard:
         """A protocol for a new connection."""
         self._forget_the_gone()
         if len(self._since) >= MAX_CONNECTIONS:
-            self._cut(
-                next(iter(self._since)),
-                f"other peers wait for a connection, and {MAX_CONNECTIONS} are open",
-            )
+            self._cut(next(iter(self._since)), _CROWDED)
         made: Callable[[], asyncio.Protocol] = self._server
         handler = made()
         self._since[handler] = self._loop.time()
@@ -95,8 +95,12 @@ class ConnectionGuard:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
-        known = set(self._server.connections)
-        now = self._loop.time()
+        connected = self._server.connections
+        known, now = set(connected), self._loop.time()
+        for handler in connected:
+            self._since.setdefault(handler, now)  # of one whose TLS took longer than a look
+        for handler in list(self._since)[: max(0, len(self._since) - MAX_CONNECTIONS)]:
+            self._cut(handler, _CROWDED)
         for handler, since in list(self._since.items()):
             if now - since <= _LOOK_SECONDS:
                 break
@@ -156,11 +160,12 @@ class HttpPort:
             raise RuntimeError("the HTTP server was not created")
         self._guard = ConnectionGuard(self._runner.server, self._peer_log)
         loop, accept = asyncio.get_running_loop(), self._guard.accept
+        options: dict[str, Any] = {} if ssl is None else {"ssl_handshake_timeout": _HANDSHAKE_SECONDS}
         try:
             if sock is None:
-                self._server = await loop.create_server(accept, host, port, ssl=ssl)
+                self._server = await loop.create_server(accept, host, port, ssl=ssl, **options)
             else:
-                self._server = await loop.create_server(accept, sock=sock, ssl=ssl)
+                self._server = await loop.create_server(accept, sock=sock, ssl=ssl, **options)
         except OSError:
             await self.close()
             raise

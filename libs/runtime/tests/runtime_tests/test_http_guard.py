@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
+from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 from waltz_runtime import http_guard
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.http_guard import HttpPort
@@ -142,3 +143,28 @@ async def test_metrics_are_put_into_words_once_a_second(monkeypatch: pytest.Monk
             got = await answer(peer, request * 20 + last)
         assert got.count(b"200 OK") == 21
         assert rendered <= 2 + (loop.time() - started)
+
+
+async def test_connections_whose_tls_is_late_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_guard, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(http_guard, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(http_guard, "_HANDSHAKE_SECONDS", 1.0)
+    port = HttpPort(web.Application(), logging.getLogger("waltz"))
+    number = await port.start("127.0.0.1", ssl=server_context(TlsSettings()))
+    trusting = client_context(TlsSettings(allow_unverified=True))
+    try:
+        silent = [await asyncio.open_connection("127.0.0.1", number) for _ in range(8)]
+        await asyncio.sleep(0.2)  # a few looks, in which their TLS has not begun
+        late = silent[:6]
+        for _, writer in late:
+            await writer.start_tls(trusting, server_hostname="x")  # type: ignore[arg-type]
+        async with asyncio.timeout(10):
+            for reader, _ in late[:2]:
+                assert await reader.read() == b"", "those who waited longest gave way"
+            for reader, _ in silent[6:]:
+                assert await reader.read() == b"", "TLS has to begin in time"
+        assert not any(reader.at_eof() for reader, _ in late[2:])
+    finally:
+        await port.close()
+        for _, writer in silent:
+            writer.close()

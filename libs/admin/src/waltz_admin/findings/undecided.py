@@ -40,6 +40,8 @@ def is_undecided(partition: PartitionStatus) -> bool:
     that the last session had."""
     if not any(map(_was_set_back, partition.replicas)):
         return False
+    if any(one.standing is Standing.UNKNOWN for one in partition.replicas):
+        return False  # whoever lets us not in may decide
     listed = [one for one in partition.replicas if one.listed is not None]
     voters = [one for one in listed if one.listed is not None and not one.listed.resolved]
     nobody = bool(voters) and all(map(_was_set_back, voters))

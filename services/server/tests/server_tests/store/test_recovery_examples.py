@@ -310,6 +310,18 @@ def test_forgetting_one_keeps_what_the_others_hold() -> None:
     assert recovery.resolved == 9
 
 
+def test_safety_a1_a_copy_that_is_being_kept_cuts_nobody_who_comes_back() -> None:
+    """`waltz storage forget --keep` of A ended between its writes: ZooKeeper lists A for the session that A
+    has written down, beside the others. B, named as lost, comes back with more."""
+    old = metadata(50, state("A", 50), state("B", 5), state("C", 5))
+    nodes = {"A": member(9, session=50, lwm=9), "B": member(12, lwm=6), "C": member(12, session=-1, lwm=-1)}
+    assert is_undecided(start(nodes, old, session=51, present="AC"))
+    nodes["A"].session = -1  # or had not yet written it down
+    assert is_undecided(start(nodes, old, session=51))
+    nodes["A"].session = 50
+    assert start(nodes, old, session=51).resolved == 12
+
+
 def test_metadata_of_a_listed_replica_is_never_closed_by_its_own_session() -> None:
     nodes = {"A": member(9), "B": member(9), "C": member(9)}
     old = metadata(6, state("A", 5), state("B", 5), state("C", 5))
