@@ -65,6 +65,7 @@ def test_safety_a1_a_copy_that_was_not_set_back_and_holds_more_is_the_one_to_kee
     )
     joined = recorded(5, A=(5, UNRESOLVED), B=(4, 6), C=(5, UNRESOLVED))
     assert chosen(RESET | {"B": copy(4, 6, 9)}, before=joined).last_transaction == 9, "it had dropped out"
+    assert "B (session 4, last record 10)" in why_not(RESET | {"B": copy(4, 6, 10)}, before=joined)
     assert chosen(RESET | {"B": copy(4, 6, 20)}).last_transaction == 9, "that one was set back too"
 
 
