@@ -102,7 +102,9 @@ def test_copies_of_different_moments_hold_what_was_acknowledged_before_the_first
             shutil.rmtree(stage.data(node))
             shutil.copytree(stage.directory / "backup" / node, stage.data(node))
         well(stage, "zk", "import", tree, "--yes")
-        start(stage, *NODES, *SERVERS)
+        start(stage, *NODES)
+        stage.until(lambda: stage.waltz("storage", "validate").code == 0, "all nodes answer")
+        start(stage, *SERVERS)
         answers: list[str] = []
 
         def decided() -> bool:
