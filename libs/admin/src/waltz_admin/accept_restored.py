@@ -48,15 +48,15 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     before = view.recorded(partition)
     if before is None:
         raise AdminError(f"partition {partition} has no metadata that can be read")
-    nodes = await ask_copies(store, root, view, tls, [partition])
-    held = copies_held(nodes, partition)
+    nodes = await _copies(store, root, view, tls, [partition])
+    held = _held(nodes, partition)
     newer = knows_more(before, held)
     if newer:
         raise UnsafeChangeError(
             f"partition {partition}: ZooKeeper is older than {', '.join(sorted(newer))}: run `waltz zk accept-restored` first"
         )
     replicas = {*before.replicas, *(n for n, given in view.nodes.partitions.items() if partition in given)}
-    silent = sorted((known_nodes(view) - nodes.keys()) | (replicas - held.keys()))
+    silent = sorted((_known(view) - nodes.keys()) | (replicas - held.keys()))
     if len(silent) > 1:
         raise UnsafeChangeError(
             f"partition {partition}: {', '.join(silent)} do not answer; all storage nodes but the stopped one must"
@@ -64,12 +64,38 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     return max([before.session_id, *(copy.session_id for copy in held.values())]) + 1
 
 
-def known_nodes(view: ClusterView) -> set[str]:
-    """All storage nodes that ZooKeeper knows, with partitions or without."""
+async def ask_everybody(
+    store: ZooKeeperStore, root: str, tls: TlsSettings, partitions: Collection[int]
+) -> tuple[ClusterView, Answers, Copies]:
+    """What ZooKeeper knows, what servers and nodes answer about these partitions, and the copies. AdminError
+    for a partition that is not there."""
+    view = await read_view(store, root)
+    wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]
+    if wrong:
+        raise AdminError(f"there is no partition {wrong[0]}: the cluster has {view.params.num_partitions}")
+    answers, copies = await asyncio.gather(
+        gather(view, tls, ANSWER_SECONDS, partitions), _copies(store, root, view, tls, partitions)
+    )
+    return view, answers, copies
+
+
+def nodes_of(
+    view: ClusterView,
+    partition: int,
+    copies: Copies,
+    lost: Collection[str],
+    removed: Collection[str] = (),
+) -> Nodes:
+    """What is known of the storage nodes, for one partition."""
+    assigned = [node for node, given in view.nodes.partitions.items() if partition in given]
+    return Nodes(_known(view), assigned, copies.keys(), _held(copies, partition), lost, removed)
+
+
+def _known(view: ClusterView) -> set[str]:
     return {*view.nodes.admin_ports, *view.nodes.groups, *view.nodes.partitions}
 
 
-async def ask_copies(
+async def _copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
     """What each node that answers reports about its copies; of these partitions with the last record, where
@@ -115,8 +141,7 @@ async def _with_last_record(
     return replace(copy, max_transaction_id=last)
 
 
-def copies_held(nodes: Copies, partition: int) -> dict[str, NodePartition]:
-    """Of one partition: the copy of each node that answers and has one."""
+def _held(nodes: Copies, partition: int) -> dict[str, NodePartition]:
     return {n: c for n, copies in nodes.items() for c in copies if c.partition_id == partition and c.assigned}
 
 
@@ -140,18 +165,12 @@ async def accept_restored(
     not answer, or a server is serving the partition; AdminError without metadata. Nothing was changed then.
     PartlyAcceptedError when it ended half-way.
     """
-    view = await read_view(store, root)
-    wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]
-    if wrong:
-        raise AdminError(f"there is no partition {wrong[0]}: the cluster has {view.params.num_partitions}")
-    answers, nodes = await asyncio.gather(
-        gather(view, tls, ANSWER_SECONDS, partitions), ask_copies(store, root, view, tls, partitions)
-    )
+    view, answers, copies = await ask_everybody(store, root, tls, partitions)
     found: list[Rebuilt] = []
     fine: list[int] = []
     for partition in partitions:
         try:
-            found.append(_checked(view, partition, answers, nodes, lost, removed))
+            found.append(_checked(view, partition, answers, copies, lost, removed))
         except NothingToAcceptError:
             fine.append(partition)
     if not found:
@@ -220,7 +239,7 @@ def _checked(
     view: ClusterView,
     partition: int,
     answers: Answers,
-    nodes: Copies,
+    copies: Copies,
     lost: Collection[str],
     removed: Collection[str],
 ) -> Rebuilt:
@@ -229,11 +248,7 @@ def _checked(
         raise AdminError(
             f"partition {partition} has no metadata that can be read: restore any older copy of it first"
         )
-    assigned = [node for node, given in view.nodes.partitions.items() if partition in given]
-    held = copies_held(nodes, partition)
-    rebuilt = rebuild(
-        partition, before, Nodes(known_nodes(view), assigned, nodes.keys(), held, lost, removed)
-    )
+    rebuilt = rebuild(partition, before, nodes_of(view, partition, copies, lost, removed))
     server = who_serves(view, partition, answers)
     if server is not None:
         raise UnsafeChangeError(

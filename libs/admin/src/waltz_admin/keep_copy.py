@@ -20,17 +20,15 @@ above all that are known: a process or a disk of that time that comes back is of
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from waltz_admin.accept_restored import ANSWER_SECONDS, ask_copies, copies_held, known_nodes, who_serves
+from waltz_admin.accept_restored import ask_everybody, nodes_of, who_serves
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
 from waltz_admin.restored_metadata import Nodes, is_intact, is_whole, knows_more
 from waltz_admin.tree import parse_connect_string
-from waltz_admin.verify import gather
-from waltz_admin.view import ClusterView, read_view
+from waltz_admin.view import ClusterView
 from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.older_copy import FENCE_REACH
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -80,13 +78,7 @@ async def keep_copy(
     UnsafeChangeError, which says what to do, when it may not be done: nothing was changed then.
     PartlyKeptError when it ended half-way.
     """
-    view = await read_view(store, root)
-    wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]
-    if wrong:
-        raise AdminError(f"there is no partition {wrong[0]}: the cluster has {view.params.num_partitions}")
-    answers, nodes = await asyncio.gather(
-        gather(view, tls, ANSWER_SECONDS, partitions), ask_copies(store, root, view, tls, partitions)
-    )
+    view, answers, copies = await ask_everybody(store, root, tls, partitions)
     kept: list[KeptCopy] = []
     for partition in partitions:
         before = view.recorded(partition)
@@ -99,11 +91,7 @@ async def keep_copy(
             raise UnsafeChangeError(
                 f"partition {partition}: server {server} serves it: nothing is to be given up"
             )
-        assigned = [name for name, given in view.nodes.partitions.items() if partition in given]
-        held = copies_held(nodes, partition)
-        kept.append(
-            choose(partition, before, node, Nodes(known_nodes(view), assigned, nodes.keys(), held, lost))
-        )
+        kept.append(choose(partition, before, node, nodes_of(view, partition, copies, lost)))
     if not dry_run:
         await _carry_out(StoreMetadata(store, root), view, kept, tls)
     return kept

@@ -381,6 +381,12 @@ def test_where_nobody_is_left_one_copy_is_kept_the_longest_first() -> None:
     assert "--lost" not in step_of(*all_back[:2], Replica("c:1", Standing.UNAVAILABLE))[1]
 
 
+def test_whoever_lets_us_not_in_may_decide_and_no_copy_is_given_up() -> None:
+    rule, step = step_of(Replica("a:1", S), *(Replica(node, Standing.UNKNOWN) for node in ("b:1", "c:1")))
+    assert rule == "not-open"
+    assert step == "see to it that b:1, c:1 let this command in: what they hold is not known"
+
+
 def test_the_last_one_listed_was_set_back_and_nothing_is_waited_for() -> None:
     """The others were forgotten: two of three are to be filled, and there is nobody to decide what with."""
     behind = [replace(one, last_transaction=9) for one in replicas(Standing.BEHIND, Standing.BEHIND)]

@@ -148,7 +148,7 @@ async def test_metrics_are_put_into_words_once_a_second(monkeypatch: pytest.Monk
 async def test_connections_whose_tls_is_late_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_guard, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(http_guard, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(http_guard, "_HANDSHAKE_SECONDS", 1.0)
+    monkeypatch.setattr(http_guard, "_HANDSHAKE_SECONDS", 3.0)
     port = HttpPort(web.Application(), logging.getLogger("waltz"))
     number = await port.start("127.0.0.1", ssl=server_context(TlsSettings()))
     trusting = client_context(TlsSettings(allow_unverified=True))

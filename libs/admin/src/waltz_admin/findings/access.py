@@ -58,7 +58,7 @@ def access(status: ClusterStatus) -> Iterable[Finding]:
 
 
 def stale_assignment(status: ClusterStatus) -> Iterable[Finding]:
-    """`cluster_status` says so only when it stays so."""
+    """`read_status` and the observer say so only when it stays so."""
     if status.left_out is None:
         return
     manager = min(status.servers, key=lambda one: one.server_id)

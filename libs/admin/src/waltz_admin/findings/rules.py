@@ -214,8 +214,12 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
         return UNDECIDABLE, way_out(partition)
     if silent:
         return NO_QUORUM, f"bring back {', '.join(r.node for r in silent)}, with the data they have"
-    if any(one.standing is Standing.UNKNOWN for one in partition.replicas):
-        return NOT_OPEN, f"some of its nodes cannot be asked: {STEP_OF_TURNED_AWAY}"
+    unasked = [r.node for r in partition.replicas if r.standing is Standing.UNKNOWN]
+    if unasked:
+        return (
+            NOT_OPEN,
+            f"see to it that {', '.join(unasked)} let this command in: what they hold is not known",
+        )
     if partition.server is None:
         return NO_OWNER, "start a server; partitions are assigned within the ZooKeeper session timeout"
     return NOT_OPEN, "wait for the recovery; the server's /health page shows the reason"

@@ -16,7 +16,7 @@ from waltz_cluster.replica_rules import Standing
 IDS = "\0"
 """In a next step: the partitions that share it."""
 
-_AWAY = (Standing.UNREACHABLE, Standing.UNKNOWN, Standing.UNAVAILABLE, Standing.UNASSIGNED)
+_AWAY = (Standing.UNREACHABLE, Standing.UNAVAILABLE, Standing.UNASSIGNED)
 
 
 def _is_absent(one: Replica) -> bool:
