@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from waltz_cluster.older_copy import FENCE_REACH, evidence
+from waltz_cluster.older_copy import FENCE_REACH, evidence, last_listed
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
@@ -164,14 +164,16 @@ class Opening:
 
     def _ready_at(self, now: float) -> float:
         """When it can be judged. All were tried: at once. Else a quorum of those that remember a session is
-        enough to continue with, and whoever else answers in a short time is heard, so that a fault names
-        everybody."""
+        enough to continue with, and whoever else answers in a short time is heard: so that a fault names
+        everybody, and after a session that listed nobody. That may have ended with such a fault, and ids that
+        are taken one by one would pass what the node knows that was heard too late."""
         beyond = self._beyond_reach()
         if len(self._answers) < self._quorum and len(self._replicas) - len(beyond) >= self._quorum:
             return float("inf")
         tried = self._answers.keys() | self._problems.keys()
         intact = sum(answer.info.session_id >= 0 for answer in self._answers.values())
-        if len(tried) == len(self._replicas) or (intact >= self._quorum and self._fault() is None):
+        listed = last_listed(self._recorded) == self._recorded.session_id
+        if len(tried) == len(self._replicas) or (listed and intact >= self._quorum and self._fault() is None):
             return now
         if self._enough_since is None:
             self._enough_since = now

@@ -55,7 +55,7 @@ from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.quorum import decide
-from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify, lift_caps
 from waltz_server.store.recovery_steps import (
     Compare,
     Condition,
@@ -116,16 +116,28 @@ class Recovery:
         )
         replica.good_mark = replica.mark
         replica.unreadable = False
-        replica.compared = replica.marked = False
+        replica.compared = replica.marked = replica.capped = False
         replica.reason = ""
         own = info.session_id == self.session_id and replica.marking
-        if not own and (newer := evidence(self._recorded, name, info, max_txid)) is not None:
-            self._raise_fault(f"{name} {newer}")
-            self.refuse(name, f"it {newer}")
+        if not own:
+            self.knows_more(name, info, max_txid)
         if self.resolved is None:
             answered = [one for one in self._replicas.values() if one.answered]
-            cap_marks(answered, self._last_listed, self._recorded.session_id)
+            if self._later_sessions_appended_nothing():
+                lift_caps(answered, self._last_listed)
+            else:
+                cap_marks(answered, self._last_listed, self._recorded.session_id)
         self._evaluate()
+
+    def knows_more(self, name: str, info: SessionInfo, max_txid: int) -> bool:
+        """Whether the node proves that ZooKeeper's metadata is older (A8): then it is refused, and a session
+        that is not complete yet is a fault."""
+        newer = evidence(self._recorded, name, info, max_txid)
+        if newer is None:
+            return False
+        self._raise_fault(f"{name} {newer}")
+        self.refuse(name, f"it {newer}")
+        return True
 
     def truncated(self, name: str, max_txid: int) -> None:
         """Truncate was answered; `max_txid` is what the node holds now."""
@@ -153,9 +165,40 @@ class Recovery:
         older.compared = False
         return True
 
+    def _later_sessions_appended_nothing(self) -> bool:
+        """Whether a majority of the assigned replicas has written down no session after the last listed one:
+        then none of these sessions had a majority, and whoever knows one holds what was copied to it (A3)."""
+        earlier = [
+            one
+            for one in self._replicas.values()
+            if one.answered and one.vouched and one.info.session_id <= self._last_listed
+        ]
+        return len(earlier) >= self._quorum
+
+    def _is_of_another_history(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
+        """Whether a difference proves that a disk or ZooKeeper was put back: one side voted in the last
+        listed session, and all that a later one can have given to the other was copied from there (A8)."""
+        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
+        if (
+            self.complete
+            or older.kind is not Kind.VOTER
+            or not older.info.session_id <= self._last_listed < newer.info.session_id
+            or not self._later_sessions_appended_nothing()
+        ):
+            return False
+        self._raise_fault(
+            f"{newer.name} has completed session {newer.info.session_id}, in which no majority took part, and holds other "
+            f"records than {older.name}, which took part in session {self._last_listed}: a disk or ZooKeeper was put back to an "
+            f"earlier state. Nothing was cut; if the disk of {newer.name} was put back, stop that node and run "
+            "`waltz storage restore-reset` on it"
+        )
+        return True
+
     def compared(self, name: str, reference: str, *, equal: bool) -> None:
         """The records of a Compare step are the same on both sides, or not."""
         replica = self._replicas[name]
+        if not equal and self._is_of_another_history(replica, self._replicas[reference]):
+            return
         if not equal and self._void_above_a_later_mark(replica, self._replicas[reference]):
             self._evaluate()
             return
@@ -327,6 +370,10 @@ class Recovery:
     def reason_of(self, name: str) -> str:
         return self._replicas[name].reason
 
+    def refusal_of(self, name: str) -> str | None:
+        """Why this session leaves the replica out; None if it does not."""
+        return self._replicas[name].refused
+
     # ---- the decision
 
     def _evaluate(self) -> None:
@@ -335,6 +382,8 @@ class Recovery:
         if self._first:
             self._evaluate_first()
             return
+        if self._gathering and any(r.info.session_id > self._last_listed for r in self._replicas.values()):
+            return  # who has not answered yet may say that this session had no majority
         present = [
             self._replicas[n] for n in self._metadata.replicas if n in self._replicas and self._is_present(n)
         ]
@@ -524,6 +573,8 @@ class Recovery:
         voter may hold another tail, which a copy that was marked since has been held against."""
         session = one.info.session_id
         later = session if self._is_present(one.name) and session >= self._last_listed else -1
+        if later > self._last_listed and self._later_sessions_appended_nothing():
+            later = -1
         return one.unreadable, not one.listed, -later, one.kind is not Kind.VOTER, one.name
 
     def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:

@@ -40,6 +40,7 @@ class RecoveringReplica:
     mark: int = -1
     good_mark: int = -1
     vouched: bool = False
+    capped: bool = False  # its mark is that of a later session, which it took no part in
     unreadable: bool = False
     compared: bool = False
     marked: bool = False
@@ -94,6 +95,16 @@ def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int) -> 
     if newest is None or newest.info.session_id <= listed or newest.info.session_id < recorded:
         return
     for replica in answered:
-        if replica.info.session_id < newest.info.session_id:
-            replica.mark = min(replica.mark, newest.info.low_water_mark)
+        if replica.info.session_id < newest.info.session_id and replica.mark > newest.info.low_water_mark:
+            replica.mark = newest.info.low_water_mark
             replica.good_mark = min(replica.good_mark, replica.mark)
+            replica.capped = True
+
+
+def lift_caps(answered: list[RecoveringReplica], listed: int) -> None:
+    """Others have answered since that the session by which marks were capped had no majority."""
+    for replica in answered:
+        if replica.capped:
+            replica.mark = classify(replica.state, replica.info, replica.max_txid, listed)[1]
+            replica.good_mark = replica.mark
+            replica.compared = replica.capped = False

@@ -242,9 +242,12 @@ class ReplicaRecovery:
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
             self._node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
-            shut_out = isinstance(error, RequestFailedError) and not asked and self._is_shut_out(error)
+            shut_out = isinstance(error, RequestFailedError) and not asked and await self._is_shut_out(error)
             self.become_absent(str(error))
             self._unwatch()
+            if (newer := self._recovery.refusal_of(name)) is not None:
+                self.become_refused(newer)
+                return True
             if self._recovery.is_listed(name) or shut_out:
                 self._run.replica_out(name, str(error))
                 return True
@@ -253,15 +256,27 @@ class ReplicaRecovery:
             await self.replica.take_part(self._run.session)
         return True
 
-    def _is_shut_out(self, error: RequestFailedError) -> bool:
+    async def _is_shut_out(self, error: RequestFailedError) -> bool:
         """Only a later session can take the replica: its copy was removed, or its fence is above this session
         (an administrator put it down to the next one, say). One that is out of reach is no reason to begin
-        another."""
+        another.
+
+        Nor is one of a node that has completed a session that ZooKeeper has not given out (A8): an id above
+        it would hide that. So the node is asked first, with the session that it takes: that raises nothing.
+        Until it has answered it is tried again."""
         fence = named_fence(error.message)
-        if fence is not None and self._session_id < fence <= self._session_id + FENCE_REACH:
-            self._context.shut_out_by(fence)
-            return True
-        return self._marked
+        if fence is None or not self._session_id < fence <= self._session_id + FENCE_REACH:
+            return self._marked
+        if self.link is None:
+            return False
+        try:
+            info, max_txid = await self.link.last_session_and_end(fence, self._partition_id)
+        except WaltzProtocolError:
+            return False
+        if self._recovery.knows_more(self.name, info, max_txid):
+            return False
+        self._context.shut_out_by(fence)
+        return True
 
     async def _connect(self) -> ReplicaLink:
         link = await self._context.directory.get(self.name)

@@ -340,6 +340,41 @@ async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is
         assert witness.log == before
 
 
+async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_session() -> None:
+    """The witness completed sessions that ZooKeeper did not give out, so its fence is above the session that
+    the others serve: an id above that fence would hide what it knows from the next session."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 6)
+        witness = cluster.nodes["a:1"]
+        witness.kill()
+        before = list(witness.log)
+        for name in ("b:1", "c:1"):  # they were put back from copies of an earlier moment
+            cluster.nodes[name].info = SessionInfo(0, -1, -1)
+            cluster.nodes[name].fence = 0
+            del cluster.nodes[name].log[10:]
+        await cluster.admin.set(PATH, copies[0])
+        server = cluster.server(generation=7)
+        await server.opened()
+        await server.append(entries(3))
+        acknowledged = list(cluster.nodes["b:1"].log)
+        witness.start()
+        await until(lambda: server.store.replicas[0].state == "refused", 60)
+        assert "has completed session 5, later than the 0" in server.store.replicas[0].reason
+        await asyncio.sleep(60)
+        assert (await cluster.stored()).session_id == server.store.session_id == 1
+        await server.append(entries(1))
+        acknowledged = list(cluster.nodes["b:1"].log)
+        assert len(acknowledged) == 14
+        await server.crash()
+        for generation in range(8, 20):  # they come to the session that the witness completed, and above it
+            other = cluster.server(generation=generation)
+            await asyncio.sleep(60)
+            await other.crash()
+        assert witness.log == before
+        for name in ("b:1", "c:1"):
+            assert cluster.nodes[name].log[:14] == acknowledged
+
+
 async def test_a_replica_that_was_given_up_and_comes_back_is_no_evidence() -> None:
     """`waltz storage forget`, and the node is there again before the next session: it is new, and filled."""
     async with Cluster() as cluster:
