@@ -37,6 +37,7 @@ from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_trees import TREE_BUGS
+from tests.unit_mutants.planted.in_two_histories import TWO_HISTORIES_BUGS
 from tests.unit_mutants.planted.in_unforeseen_errors import UNFORESEEN_ERROR_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
@@ -71,6 +72,7 @@ ALL_BUGS = (
     *ADMIN_BUGS,
     *NODE_BUGS,
     *RESTORED_BUGS,
+    *TWO_HISTORIES_BUGS,
     *TREE_BUGS,
     *TOOLS_BUGS,
     *SPARK_BUGS,

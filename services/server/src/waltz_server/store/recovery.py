@@ -55,7 +55,7 @@ from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.quorum import decide
-from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify, lift_caps
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify
 from waltz_server.store.recovery_steps import (
     Compare,
     Condition,
@@ -118,26 +118,23 @@ class Recovery:
         replica.unreadable = False
         replica.compared = replica.marked = replica.capped = False
         replica.reason = ""
-        own = info.session_id == self.session_id and replica.marking
-        if not own:
-            self.knows_more(name, info, max_txid)
+        if (newer := self.knows_more(name, info, max_txid)) is not None:
+            self.proved(name, newer)
         if self.resolved is None:
             answered = [one for one in self._replicas.values() if one.answered]
-            if self._later_sessions_appended_nothing():
-                lift_caps(answered, self._last_listed)
-            else:
-                cap_marks(answered, self._last_listed, self._recorded.session_id)
+            cap_marks(answered, self._last_listed, self._recorded.session_id, self._last_with_a_majority())
         self._evaluate()
 
-    def knows_more(self, name: str, info: SessionInfo, max_txid: int) -> bool:
-        """Whether the node proves that ZooKeeper's metadata is older (A8): then it is refused, and a session
-        that is not complete yet is a fault."""
-        newer = evidence(self._recorded, name, info, max_txid)
-        if newer is None:
-            return False
+    def knows_more(self, name: str, info: SessionInfo, max_txid: int) -> str | None:
+        """What the node's answer proves against ZooKeeper's metadata (A8); None for nothing."""
+        if info.session_id == self.session_id and self._replicas[name].marking:
+            return None
+        return evidence(self._recorded, name, info, max_txid)
+
+    def proved(self, name: str, newer: str) -> None:
+        """The node is refused for what it knows more, and a session that is not complete yet is a fault."""
         self._raise_fault(f"{name} {newer}")
         self.refuse(name, f"it {newer}")
-        return True
 
     def truncated(self, name: str, max_txid: int) -> None:
         """Truncate was answered; `max_txid` is what the node holds now."""
@@ -165,34 +162,54 @@ class Recovery:
         older.compared = False
         return True
 
-    def _later_sessions_appended_nothing(self) -> bool:
-        """Whether a majority of the assigned replicas has written down no session after the last listed one:
-        then none of these sessions had a majority, and whoever knows one holds what was copied to it (A3)."""
-        earlier = [
-            one
+    def _last_with_a_majority(self) -> int:
+        """The last session that a majority of the assigned replicas may have written down, as far as they
+        have answered: no later one appended anything (A3), and whoever knows one holds what was copied to
+        it."""
+        sessions = sorted(
+            one.info.session_id
             for one in self._replicas.values()
-            if one.answered and one.vouched and one.info.session_id <= self._last_listed
-        ]
-        return len(earlier) >= self._quorum
+            if one.answered and one.vouched and one.kind is not Kind.LOST
+        )
+        if len(sessions) < self._quorum:
+            return self.session_id
+        return max(self._last_listed, sessions[self._quorum - 1])
 
     def _is_of_another_history(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
-        """Whether a difference proves that a disk or ZooKeeper was put back: one side voted in the last
-        listed session, and all that a later one can have given to the other was copied from there (A8)."""
+        """Whether a difference proves that a disk or ZooKeeper was put back (A8): the later session had no
+        majority, so its replica copied what it holds from such as the other one; or both took part in the
+        same session, which resolved one log."""
         older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
+        session, last = newer.info.session_id, self._last_with_a_majority()
+        same = older.info.session_id == session
         if (
             self.complete
-            or older.kind is not Kind.VOTER
-            or not older.info.session_id <= self._last_listed < newer.info.session_id
-            or not self._later_sessions_appended_nothing()
+            or session <= self._last_listed
+            or not (same or older.info.session_id <= last < session)
         ):
             return False
-        self._raise_fault(
-            f"{newer.name} has completed session {newer.info.session_id}, in which no majority took part, and holds other "
-            f"records than {older.name}, which took part in session {self._last_listed}: a disk or ZooKeeper was put back to an "
-            f"earlier state. Nothing was cut; if the disk of {newer.name} was put back, stop that node and run "
-            "`waltz storage restore-reset` on it"
-        )
+        unlisted = older.vouched and older.info.session_id > self._last_listed
+        if older.kind is not Kind.VOTER and not unlisted:
+            return False
+        if same:
+            reason = f"{older.name} and {newer.name} completed session {session} and hold different records"
+        else:
+            reason = (
+                f"{newer.name} has completed session {session}, in which no majority took part, and holds other records than "
+                f"{older.name}, which completed session {older.info.session_id}"
+            )
+        self._put_back(reason, newer)
         return True
+
+    def _put_back(self, reason: str, newer: RecoveringReplica) -> None:
+        """A fault; or, when this session may be written down by others already, `newer` is left out."""
+        if any(one.marking for one in self._replicas.values()):
+            self.refuse(newer.name, reason)
+            return
+        self._raise_fault(
+            f"{reason}: a disk or ZooKeeper was put back to an earlier state. Nothing was cut; stop the node whose disk was put "
+            "back and run `waltz storage restore-reset` on it"
+        )
 
     def compared(self, name: str, reference: str, *, equal: bool) -> None:
         """The records of a Compare step are the same on both sides, or not."""
@@ -292,6 +309,8 @@ class Recovery:
         if self.resolved is None:
             return self._step_before_resolved(replica)
         step = self._step_after_resolved(replica, self.resolved)
+        if isinstance(step, Truncate | Copy | SetLowWaterMark) and self._is_any_to_be_compared(self.resolved):
+            return Wait()
         if isinstance(step, SetLowWaterMark):
             replica.marking, replica.withdrawn = True, False
         return step
@@ -494,6 +513,16 @@ class Recovery:
             return SetLowWaterMark(resolved)
         return Wait()
 
+    def _is_any_to_be_compared(self, resolved: int) -> bool:
+        """Whether the records of a replica that knows a session after the last listed one are still to be
+        compared: what that proves has to be found before it is written over."""
+        return not self.complete and any(
+            one.answered
+            and one.info.session_id > self._last_listed
+            and isinstance(self._step_after_resolved(one, resolved), Compare)
+            for one in self._replicas.values()
+        )
+
     def _raise_to(self, replica: RecoveringReplica, target: int) -> Step:
         if replica.max_txid > replica.mark:
             return Truncate(replica.mark)
@@ -516,8 +545,9 @@ class Recovery:
         return Compare(other.name, max(min(decided + 1, last), 0), last)
 
     def _sources(self, replica: RecoveringReplica) -> list[RecoveringReplica]:
-        """Who can give records behind the replica's mark: who did not fail it, then recovered ones, then who
-        holds most."""
+        """Who can give records behind the replica's mark: who did not fail it, then those of another session
+        that listed nobody for one of such a session, then recovered ones, then who holds most."""
+        unlisted = replica.info.session_id > self._last_listed
         candidates = [
             other
             for other in self._replicas.values()
@@ -530,6 +560,7 @@ class Recovery:
             candidates,
             key=lambda other: (
                 other.name in replica.avoided,
+                unlisted and other.info.session_id <= self._last_listed,
                 not self._is_recovered(other),
                 -other.mark,
                 other.name,
@@ -539,7 +570,8 @@ class Recovery:
     def _may_be_marked_early(self, replica: RecoveringReplica) -> bool:
         state = self._metadata.replicas.get(replica.name)
         closed = state is None or state.closing_high_water_mark != UNRESOLVED
-        return closed and replica.mark >= replica.info.local_low_water_mark
+        known = replica.compared or replica.max_txid < 0 or replica.info.session_id <= self._last_listed
+        return closed and known and replica.mark >= replica.info.local_low_water_mark
 
     def _support_is_stable(self, resolved: int) -> bool:
         """Whether the next recovery would resolve the same, were this one interrupted now.
@@ -573,7 +605,7 @@ class Recovery:
         voter may hold another tail, which a copy that was marked since has been held against."""
         session = one.info.session_id
         later = session if self._is_present(one.name) and session >= self._last_listed else -1
-        if later > self._last_listed and self._later_sessions_appended_nothing():
+        if later > self._last_with_a_majority():
             later = -1
         return one.unreadable, not one.listed, -later, one.kind is not Kind.VOTER, one.name
 

@@ -82,29 +82,28 @@ def classify(
     return Kind.CLOSED, min(max_txid, max(state.closing_high_water_mark, info.low_water_mark)), True
 
 
-def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int) -> None:
+def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int, with_a_majority: int) -> None:
     """A session after the last listed one, that some node wrote down, had decided a mark before: nothing
     above that was acknowledged earlier. So who took no part in it holds nothing above that counts, but
     perhaps another tail.
 
     Only for the very session that ZooKeeper recorded last (`recorded`). After an earlier one, another
     interrupted session may have decided a higher mark with nodes that do not answer now: what they know would
-    be cut on the others.
+    be cut on the others. And not for one later than `with_a_majority`, the last that may have had one: that
+    opened nothing. What others have answered since may show that, so earlier caps are lifted first.
     """
-    newest = max(answered, key=lambda replica: replica.info.session_id, default=None)
-    if newest is None or newest.info.session_id <= listed or newest.info.session_id < recorded:
-        return
-    for replica in answered:
-        if replica.info.session_id < newest.info.session_id and replica.mark > newest.info.low_water_mark:
-            replica.mark = newest.info.low_water_mark
-            replica.good_mark = min(replica.good_mark, replica.mark)
-            replica.capped = True
-
-
-def lift_caps(answered: list[RecoveringReplica], listed: int) -> None:
-    """Others have answered since that the session by which marks were capped had no majority."""
     for replica in answered:
         if replica.capped:
             replica.mark = classify(replica.state, replica.info, replica.max_txid, listed)[1]
             replica.good_mark = replica.mark
             replica.compared = replica.capped = False
+    took_part = [replica for replica in answered if replica.info.session_id <= with_a_majority]
+    newest = max(took_part, key=lambda replica: replica.info.session_id, default=None)
+    if newest is None or newest.info.session_id <= listed or newest.info.session_id < recorded:
+        return
+    for replica in answered:
+        cap = max(newest.info.low_water_mark, replica.info.low_water_mark)
+        if replica.info.session_id < newest.info.session_id and replica.mark > cap:
+            replica.mark = cap
+            replica.good_mark = min(replica.good_mark, cap)
+            replica.capped = True

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from waltz_cluster.errors import ClusterError
 from waltz_cluster.older_copy import FENCE_REACH
 from waltz_protocol.errors import (
     ChannelClosedError,
@@ -27,6 +28,7 @@ from waltz_protocol.errors import (
 from waltz_protocol.fence_refusal import named_fence
 from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase
+from waltz_server.store.metadata_keeper import MetadataFaultError, SessionSupersededError
 from waltz_server.store.record_reads import Wanted, read_records
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.recovery import Recovery
@@ -47,6 +49,7 @@ from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal
 
 _UNREACHABLE_PAUSE_SECONDS = 0.1
+_ZOOKEEPER_SECONDS = 2.0
 # Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
 _COMPARED_HEADERS = 1000
@@ -263,7 +266,8 @@ class ReplicaRecovery:
 
         Nor is one of a node that has completed a session that ZooKeeper has not given out (A8): an id above
         it would hide that. So the node is asked first, with the session that it takes: that raises nothing.
-        Until it has answered it is tried again."""
+        Until it has answered it is tried again; so it is when ZooKeeper's leader does not confirm that the
+        session is still ours, because a node of our successor says the same."""
         fence = named_fence(error.message)
         if fence is None or not self._session_id < fence <= self._session_id + FENCE_REACH:
             return self._marked
@@ -273,10 +277,23 @@ class ReplicaRecovery:
             info, max_txid = await self.link.last_session_and_end(fence, self._partition_id)
         except WaltzProtocolError:
             return False
-        if self._recovery.knows_more(self.name, info, max_txid):
+        newer = self._recovery.knows_more(self.name, info, max_txid)
+        if newer is None:
+            self._context.shut_out_by(fence)
+            return True
+        if await self._is_ours():
+            self._recovery.proved(self.name, newer)
+        return False
+
+    async def _is_ours(self) -> bool:
+        """Whether ZooKeeper's leader says that the session is ours. Not known is no."""
+        keeper = self._context.keeper
+        try:
+            async with asyncio.timeout(_ZOOKEEPER_SECONDS):
+                _, version = await keeper.check(self._session_id)
+                return await keeper.is_current(version)
+        except (ClusterError, MetadataFaultError, SessionSupersededError, TimeoutError):
             return False
-        self._context.shut_out_by(fence)
-        return True
 
     async def _connect(self) -> ReplicaLink:
         link = await self._context.directory.get(self.name)

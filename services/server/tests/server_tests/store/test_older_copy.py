@@ -356,7 +356,6 @@ async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_
         server = cluster.server(generation=7)
         await server.opened()
         await server.append(entries(3))
-        acknowledged = list(cluster.nodes["b:1"].log)
         witness.start()
         await until(lambda: server.store.replicas[0].state == "refused", 60)
         assert "has completed session 5, later than the 0" in server.store.replicas[0].reason
@@ -366,13 +365,61 @@ async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_
         acknowledged = list(cluster.nodes["b:1"].log)
         assert len(acknowledged) == 14
         await server.crash()
-        for generation in range(8, 20):  # they come to the session that the witness completed, and above it
+        for generation in range(8, 20):
             other = cluster.server(generation=generation)
             await asyncio.sleep(60)
+            assert other.store.state is StoreState.FAULT
             await other.crash()
+        assert (await cluster.stored()).session_id == 2  # the first had not heard it before it took an id
         assert witness.log == before
         for name in ("b:1", "c:1"):
             assert cluster.nodes[name].log[:14] == acknowledged
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_node_of_the_next_owner_is_no_evidence_for_the_one_before(lost: bool) -> None:
+    """It waits for a quorum, perhaps cut off from ZooKeeper, and reaches a node that its successor marked."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        second = cluster.nodes["b:1"]
+        cluster.nodes["c:1"].kill()
+        second.refuse = lambda kind, _: "no" if kind == "set_lwm" else None
+        one = cluster.server(generation=2)
+        await until(lambda: one.store.session_id == 1 and second.fence == 1)
+        one.blocked.add("b:1")
+        for link in list(second.links):
+            link.break_off("cut off")
+        second.refuse = None
+        if lost:
+            one.zk.fault = lambda _operation, _path: Fault.LOSE_REQUEST
+        other = cluster.server(generation=3)
+        await other.opened()
+        one.blocked.clear()
+        states = set()
+        for _ in range(3000):
+            await asyncio.sleep(0.01)
+            states.add(one.store.state)
+        assert StoreState.FAULT not in states
+        assert other.store.state is StoreState.OPEN
+
+
+async def test_a_replica_that_this_session_marked_is_no_evidence_when_its_fence_rose() -> None:
+    """Its connection ends before it is listed, and an administrator puts its fence above the session."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        late = cluster.nodes["c:1"]
+        late.kill()
+        server = cluster.server(generation=2)
+        await server.opened()
+        session = server.store.session_id
+        server.zk.fault = lambda _operation, _path: Fault.LOSE_REQUEST
+        late.start()
+        await until(lambda: late.info.session_id == session, 30)
+        late.kill()
+        server.zk.fault = None
+        late.fence = session + 1
+        late.start()
+        await until(lambda: all(r.state == "voting" for r in server.store.replicas), 120)
 
 
 async def test_a_replica_that_was_given_up_and_comes_back_is_no_evidence() -> None:

@@ -4,12 +4,15 @@ since: the others' acknowledged records are not cut for it (rule A8)."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 
 import pytest
 
-from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
+from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream, take_step
+from waltz_protocol.types import SessionInfo
 from waltz_server.store.recovery import Recovery
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks
 from waltz_server.store.recovery_steps import Condition, Refuse
 
 SHARED = stream("s0", 0, 20)
@@ -59,14 +62,107 @@ def test_safety_a8_what_a_majority_acknowledged_is_not_cut_for_a_copy_of_another
     assert [nodes[name].log for name in "AB"] == [voter().log] * 2
     assert nodes["C"].log == put_back(*ends).log
     condition, reason = recovery.condition()
-    if recovery.fault is None:  # the others had resolved the log before it answered
-        assert recovery.next_step("C") == Refuse("its low-water mark 28 is above the resolved mark 25")
+    text = "C has completed session 8, in which no majority took part, and holds other records than "
+    if recovery.fault is None:  # the others were told to write this session down before it answered
+        refused = recovery.next_step("C")
+        assert isinstance(refused, Refuse)
+        assert refused.reason.startswith((text, "its low-water mark 28 is above the resolved mark 25"))
         return
     assert condition is Condition.FAULT
     assert (
         "C has completed session 8, in which no majority took part, and holds other records than " in reason
     )
     assert "Nothing was cut" in reason
+
+
+@pytest.mark.parametrize("order", ["".join(order) for order in itertools.permutations("ABC")])
+@pytest.mark.parametrize("recorded", [LATER + 1, LATER + 5])
+@pytest.mark.parametrize("ends", [(20, 30), (28, 30), (25, 25), (25, 30), (20, 23)])
+@pytest.mark.parametrize(
+    "marked",
+    [
+        {"A": 2},
+        {"B": 2},
+        {"A": 2, "B": 2},
+        {"A": LATER},
+        {"B": LATER},
+        {"A": LATER + 1},
+        {"A": 2, "B": LATER},
+    ],
+    ids=str,
+)
+def test_safety_a8_interrupted_recoveries_of_the_others_do_not_speak_for_the_copy(
+    order: str, recorded: int, ends: tuple[int, int], marked: dict[str, int]
+) -> None:
+    """Some of those that voted have been marked since, in sessions before, at and after the one it knows."""
+    nodes = {"A": voter(), "B": voter(), "C": put_back(*ends)}
+    for name, session in marked.items():
+        nodes[name].set_lwm(session, 25)
+    before = {name: node.copy() for name, node in nodes.items()}
+    recovery = recovered(nodes, order, recorded)
+    assert nodes == before
+    condition, reason = recovery.condition()
+    assert condition is Condition.FAULT
+    assert "was put back to an earlier state. Nothing was cut" in reason
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_safety_a8_no_order_of_steps_and_crashes_lets_the_copy_win(seed: int) -> None:
+    """Three or five replicas: a majority voted, some of it holds tails, some were marked since; one copy of a
+    later session is put back. Owners die after some steps; everybody answers, at any moment."""
+    rng = random.Random(seed)
+    names = rng.choice(["ABC", "ABCDE"])
+    majority = len(names) // 2 + 1
+    listed, later = rng.choice([1, 4]), rng.randint(5, 10)
+    acknowledged = [*stream("s0", 0, 4), *stream("s1", 5, 4 + rng.randint(1, 3))]
+    voters, back = names[: rng.randint(majority, len(names) - 1)], names[-1]
+    nodes = {name: Node(stream("s0", 0, 4), 0, 4, 4) for name in names}
+    for at, name in enumerate(rng.sample(voters, len(voters))):
+        tail = [*acknowledged, *stream("s1", len(acknowledged), len(acknowledged) + rng.randint(-1, 1))]
+        last = len(acknowledged) if at < majority else rng.randint(5, len(acknowledged))
+        nodes[name] = Node(tail[: max(last, 5)], listed, 4, 4)
+    last = rng.randint(5, 12)
+    low = rng.randint(4, last)
+    nodes[back] = Node([*stream("s0", 0, 4), *stream("s7", 5, last)], later, low, min(low, 5))
+    recorded = later + rng.randint(0, 3)
+    for name in voters:
+        if rng.random() < 0.3 and nodes[name].max_txid >= len(acknowledged) - 1:
+            nodes[name].set_lwm(rng.randint(listed + 1, recorded), nodes[name].max_txid)
+    states = [state(name, listed) if name in voters else state(name, 0, 4) for name in names]
+    for _ in range(3):
+        before, recorded = recorded, recorded + rng.choice([1, 1, 2])
+        recovery = Recovery(
+            partition_id=0,
+            session_id=recorded,
+            replicas=names,
+            metadata=metadata(recorded, *states),
+            recorded_session=before,
+        )
+        _some_steps(rng, recovery, nodes, recorded, rng.choice([5, 10, 20, 1000]))
+        if recovery.fault is None and recovery.resolved is not None and recovery.quorum_recovered:
+            assert recovery.resolved >= len(acknowledged) - 1
+            kept = [
+                name for name in recovery.recovered if nodes[name].log[: len(acknowledged)] == acknowledged
+            ]
+            assert kept == recovery.recovered
+            return
+    assert sum(node.log[: len(acknowledged)] == acknowledged for node in nodes.values()) >= majority
+
+
+def _some_steps(
+    rng: random.Random, recovery: Recovery, nodes: dict[str, Node], session: int, count: int
+) -> None:
+    """Answers and steps in any order; grace is over once all have answered."""
+    silent = list(nodes)
+    for _ in range(count):
+        name = rng.choice(list(nodes))
+        if name in silent:
+            answer(recovery, nodes, name)
+            silent.remove(name)
+            if not silent:
+                recovery.gather_over()
+        else:
+            take_step(recovery, nodes, name, session)
 
 
 def test_a_copy_of_an_interrupted_session_that_holds_the_same_is_kept() -> None:
@@ -94,3 +190,12 @@ def test_a_replica_that_was_emptied_does_not_say_that_a_session_had_no_majority(
     recovery = recovered(nodes, "ABC", LATER)
     assert recovery.resolved == 30
     assert nodes["A"].log == nodes["B"].log == nodes["C"].log == put_back(20, 30).log
+
+
+def test_safety_a2_no_mark_is_capped_below_the_low_water_mark_of_its_node() -> None:
+    earlier = RecoveringReplica("A", state("A", 1), Kind.VOTER, SessionInfo(2, 24, 24), max_txid=26, mark=26)
+    later = RecoveringReplica(
+        "C", state("C", 0, 20), Kind.VOTER, SessionInfo(8, 20, 20), max_txid=30, mark=30
+    )
+    cap_marks([earlier, later], listed=1, recorded=8, with_a_majority=8)
+    assert (earlier.mark, later.mark) == (24, 30)
