@@ -1,6 +1,6 @@
 """The way out when ZooKeeper was restored from an older copy: the metadata of a partition made again from
 what its nodes hold (rule A8, ADR 8). What is written is decided in `restored_metadata`; here nodes and
-servers are asked, and ZooKeeper is written. A copy of before a partition's first session has no metadata of
+servers are asked, and ZooKeeper is written, once `one_history` found no two histories among the copies. A copy of before a partition's first session has no metadata of
 it, and is the oldest one that there can be.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
+from waltz_admin.one_history import check_one_history
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
 from waltz_admin.same_node import check_distinct
 from waltz_admin.storage_admin import NodeStatus, list_nodes, max_transaction_id
@@ -162,7 +163,8 @@ async def accept_restored(
     under one lock. Doing it twice does nothing, and after an error half-way does the rest. `lost`: storage
     nodes whose disks are lost for good; `removed`: those that were taken out of the partitions since the copy
     was made. NothingToAcceptError when nothing is wrong with any; UnsafeChangeError when another node does
-    not answer, or a server is serving the partition; AdminError without metadata. Nothing was changed then.
+    not answer, a server is serving the partition, or copies are of different histories; AdminError without
+    metadata. Nothing was changed then.
     PartlyAcceptedError when it ended half-way.
     """
     view, answers, copies = await ask_everybody(store, root, tls, partitions)
@@ -177,6 +179,7 @@ async def accept_restored(
         raise NothingToAcceptError(
             f"no node knows more than ZooKeeper in partitions {','.join(map(str, partitions))}: nothing to accept"
         )
+    await check_one_history(view.store, found, tls)
     await _write(store, root, view, found)
     return found, fine
 

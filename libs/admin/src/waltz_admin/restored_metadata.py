@@ -14,6 +14,10 @@ session and holds nothing of it.
 * If those who took part are too few to decide alongside the absent ones, others join the list, latest session
   first, but only as many as are all needed for a majority: so no decision is possible without everybody who
   took part in L.
+* Appending needs a majority that wrote the session down (rule A3). So where a majority of the replicas is
+  intact and wrote down an earlier session, L appended nothing, and neither did any session that only a
+  minority reached: the copies from there on hold the same records as far as they go. If they do not, a disk
+  was put back from a copy, and this is no older ZooKeeper alone (`Doubt`).
 
 So that no later session goes unnoticed every known storage node must answer, or be named as lost, or as taken
 out.
@@ -52,6 +56,20 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """No majority took part in the last session, so the records of those who did must be those of the others:
+    every copy in `later` is to be compared with every one in `earlier`."""
+
+    session_id: int
+    later: Mapping[str, NodePartition]
+    """Those who took part in it."""
+    earlier: Mapping[str, NodePartition]
+    """Those who completed the last session that a majority may have taken part in, or one after it."""
+    resets: int
+    """How many of `earlier` have to be reset so that no majority is left that speaks against the session."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """What must be written for one partition, and why, replica by replica. `reassign`: nodes that are
     listed and that the assignment, older too, does not name; `unassign`: nodes that it names and that were
@@ -63,6 +81,8 @@ class Rebuilt:
     reasons: Mapping[str, str]
     reassign: tuple[str, ...]
     unassign: tuple[str, ...]
+    doubt: Doubt | None = None
+    """What has to be compared before it is written."""
 
 
 def knows_more(before: PartitionMetadata, held: Mapping[str, NodePartition]) -> dict[str, str]:
@@ -202,7 +222,7 @@ class _Rebuild:
         longest = max((_last(self._intact[node]) for node in self._took_part), default=-1)
         others = self._intact.keys() - self._took_part
         longer = sorted(node for node in others if _last(self._intact[node]) > longest)
-        needed = quorum_of(len({*self._members, *absent, *self._took_part}))
+        needed = quorum_of(len(self._replicas(absent)))
         if len(longer) >= needed and len(self._took_part) < needed:
             raise self._unsafe(
                 f"{', '.join(sorted(self._took_part))}, no majority, completed session {self._session}, but "
@@ -210,6 +230,26 @@ class _Rebuild:
                 "ZooKeeper's data. Only if it is certain that no server ever wrote in that session, remove and add "
                 "the copy there"
             )
+
+    def _replicas(self, absent: Collection[str]) -> set[str]:
+        """All that may have been one in the last session."""
+        return {*self._members, *absent, *self._took_part}
+
+    def _doubt(self, absent: Collection[str]) -> Doubt | None:
+        replicas = self._replicas(absent)
+        earlier = {n: c for n, c in self._intact.items() if n in replicas and n not in self._took_part}
+        needed = quorum_of(len(replicas))
+        if len(earlier) < needed:
+            return None
+        # Of all others it is not known that they took no part in it.
+        sessions = [earlier[n].session_id if n in earlier else self._session for n in replicas]
+        had_majority = sorted(sessions, reverse=True)[needed - 1]
+        return Doubt(
+            self._session,
+            {n: self._intact[n] for n in sorted(self._took_part)},
+            {n: c for n, c in sorted(earlier.items()) if c.session_id >= had_majority},
+            len(earlier) - needed + 1,
+        )
 
     def _rebuilt(self, absent: Sequence[str], joined: Sequence[str]) -> Rebuilt:
         decides = f"completed session {self._session}, the last one: decides"
@@ -230,6 +270,7 @@ class _Rebuild:
             {node: reason for node, (_, _, reason) in listed.items()},
             tuple(sorted({*self._took_part, *joined} - assigned)),
             tuple(sorted(assigned & {*self._nodes.removed})),
+            self._doubt(absent),
         )
 
     def _joining(self, node: str, *, closed: bool) -> tuple[int, int, str]:

@@ -15,7 +15,7 @@ from waltz_protocol.errors import ProtocolError
 from waltz_protocol.handshake import with_process
 from waltz_protocol.messages import admin, client, storage
 from waltz_protocol.messages.fields import RpcError
-from waltz_protocol.types import Endpoint, Record, SessionInfo
+from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo
 
 Answer = Callable[[Any], Any]
 
@@ -79,6 +79,10 @@ class FakeNode:
     """It has node reports: it speaks the newest version of the admin port."""
     report: str | None = None
     """A report that it sends in place of its own."""
+    hides_headers: str | None = None
+    """Why it shows no record headers on the storage port; empty: it answers with none."""
+    read_in: list[int] = field(default_factory=list)
+    """Sessions in which headers were read on the storage port."""
     questions: list[str] = field(default_factory=list)
     """Names of the messages that came to the admin port."""
     asks: asyncio.Event | None = None
@@ -165,6 +169,15 @@ class FakeNode:
         match message:
             case storage.MaxTransactionIdRequest():
                 return storage.MaxTransactionIdResponse(*ids, len(self.records) - 1)
+            case storage.RecordHeaderListRequest() if self.hides_headers:
+                return storage.FailureResponse(*ids, RpcError(self.hides_headers))
+            case storage.RecordHeaderListRequest():
+                self.read_in.append(message.session_id)
+                found = [r for r in self.records if r.transaction_id >= message.transaction_id]
+                if self.hides_headers is not None:
+                    found = []
+                headers = [RecordHeader(r.transaction_id, r.req_id, r.header) for r in found]
+                return storage.RecordHeaderListResponse(*ids, tuple(headers[: message.max_count]))
             case storage.TruncateRequest():
                 del self.records[message.transaction_id + 1 :]
                 return storage.MaxTransactionIdResponse(*ids, len(self.records) - 1)

@@ -9,7 +9,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream, take_step
+from server_tests.store.model import (
+    Node,
+    answer,
+    metadata,
+    reported,
+    run_until_stuck,
+    state,
+    stream,
+    take_step,
+)
+from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, rebuild
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks
@@ -199,3 +210,83 @@ def test_safety_a2_no_mark_is_capped_below_the_low_water_mark_of_its_node() -> N
     )
     cap_marks([earlier, later], listed=1, recorded=8, with_a_majority=8)
     assert (earlier.mark, later.mark) == (24, 30)
+
+
+# ---- what `waltz zk accept-restored` says to do, once it has found another history
+
+
+def reset(nodes: dict[str, Node], names: str) -> None:
+    """`waltz storage restore-reset`: the records stay."""
+    for name in names:
+        nodes[name].session = nodes[name].lwm = nodes[name].local_lwm = -1
+
+
+def asked(nodes: dict[str, Node], recorded: PartitionMetadata) -> Rebuilt:
+    held = {name: reported(node) for name, node in nodes.items()}
+    return rebuild(0, recorded, Nodes(held, held, held, held))
+
+
+def opened(nodes: dict[str, Node], recorded: PartitionMetadata) -> Recovery:
+    """The recovery of the next session, until everybody is listed who can be."""
+    session = recorded.session_id + 1
+    taken = PartitionMetadata(1, session, recorded.replicas)
+    recovery = Recovery(partition_id=0, session_id=session, replicas=list(nodes), metadata=taken)
+    for name in nodes:
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    run_until_stuck(recovery, nodes, list(nodes), session)
+    if recovery.quorum_recovered:
+        recovery.metadata_written(recovery.metadata_after(taken))
+        run_until_stuck(recovery, nodes, list(nodes), session)
+    return recovery
+
+
+@pytest.mark.parametrize("others", ["AB", "ABD", "ABDE"])
+@pytest.mark.parametrize("low", [20, 22, 25])
+@pytest.mark.parametrize("ends", [(20, 30), (28, 30), (22, 26), (25, 25)])
+def test_both_ways_that_are_named_where_a_late_copy_is_of_another_history_lead_out(
+    others: str, low: int, ends: tuple[int, int]
+) -> None:
+    """`low`: up to where the others have decided in their own session, by which their copies may differ from
+    the late one below their mark."""
+
+    def world() -> dict[str, Node]:
+        kept = {name: Node(list(voter().log), session=6, lwm=low, local_lwm=low) for name in others}
+        return {**kept, "C": put_back(*ends)}
+
+    states = [*(state(name, 6) for name in others), state("C", 5, 20)]
+    recorded = metadata(6, *states)
+    doubt = asked(world(), recorded).doubt
+    assert doubt is not None
+    assert ("".join(doubt.later), "".join(doubt.earlier)) == ("C", others)
+
+    nodes = world()  # the late copy is reset: ZooKeeper is not older than anybody then
+    reset(nodes, "C")
+    with pytest.raises(NothingToAcceptError):
+        asked(nodes, recorded)
+    opened(nodes, recorded)
+    assert {tuple(node.log) for node in nodes.values()} == {tuple(voter().log)}
+
+    nodes = world()  # as many of the others as are named; then those who are left
+    named, left = others[: doubt.resets], others[doubt.resets :]
+    reset(nodes, named)
+    accepted = asked(nodes, recorded)
+    assert accepted.doubt is None
+    reset(nodes, left)
+    opened(nodes, accepted.after)
+    assert {tuple(node.log) for node in nodes.values()} == {tuple(put_back(*ends).log)}
+
+
+@pytest.mark.parametrize("low", [20, 25])
+def test_the_way_to_the_late_copy_leads_out_when_a_server_opens_before_all_are_reset(low: int) -> None:
+    nodes = {name: Node(list(voter().log), session=6, lwm=low, local_lwm=low) for name in "AB"}
+    nodes["C"] = put_back(28, 30)
+    reset(nodes, "A")
+    after = asked(nodes, metadata(6, state("A", 6), state("B", 6), state("C", 5, 20))).after
+    recovery = opened(nodes, after)
+    if low == 25:  # what B holds below its own mark is another log: it is refused, and nothing is decided
+        assert recovery.resolved is None
+        assert recovery.refusal_of("B") == "its log differs from that of the other replicas (fork)"
+        reset(nodes, "B")
+        opened(nodes, PartitionMetadata(1, after.session_id + 1, after.replicas))
+    assert {tuple(node.log) for node in nodes.values()} == {tuple(put_back(28, 30).log)}
