@@ -17,6 +17,7 @@ from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
+from tests.unit_mutants.planted.in_histories import HISTORIES_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_lost_files import LOST_FILES_BUGS
 from tests.unit_mutants.planted.in_nodes import NODE_BUGS
@@ -37,7 +38,6 @@ from tests.unit_mutants.planted.in_stored_records import STORED_RECORD_BUGS
 from tests.unit_mutants.planted.in_take_over import TAKE_OVER_BUGS
 from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_trees import TREE_BUGS
-from tests.unit_mutants.planted.in_two_histories import TWO_HISTORIES_BUGS
 from tests.unit_mutants.planted.in_unforeseen_errors import UNFORESEEN_ERROR_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 from tests.unit_mutants.planted.in_write_behind import WRITE_BEHIND_BUGS
@@ -72,7 +72,7 @@ ALL_BUGS = (
     *ADMIN_BUGS,
     *NODE_BUGS,
     *RESTORED_BUGS,
-    *TWO_HISTORIES_BUGS,
+    *HISTORIES_BUGS,
     *TREE_BUGS,
     *TOOLS_BUGS,
     *SPARK_BUGS,

@@ -1,7 +1,7 @@
 """The way out when ZooKeeper was restored from an older copy: the metadata of a partition made again from
 what its nodes hold (rule A8, ADR 8). What is written is decided in `restored_metadata`; here nodes and
-servers are asked, and ZooKeeper is written, once `one_history` found no two histories among the copies. A copy of before a partition's first session has no metadata of
-it, and is the oldest one that there can be.
+servers are asked, and ZooKeeper is written, once `one_history` has found no two histories among the copies. A
+copy of before a partition's first session has no metadata of it, and is the oldest one that there can be.
 """
 
 import asyncio

@@ -202,7 +202,7 @@ def test_safety_a8_the_way_out_loses_nothing_when_replicas_changed_or_a_recovery
     assert done > 500
 
 
-def test_copies_that_are_compared_at_the_way_out_hold_the_same_records_where_no_disk_was_put_back() -> None:
+def test_no_older_zookeeper_makes_copies_differ_that_are_compared() -> None:
     """So nobody is refused for a difference who only has an older ZooKeeper."""
     done = 0
     for case, world in ROLLED_BACK:

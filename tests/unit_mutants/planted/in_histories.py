@@ -1,13 +1,72 @@
-"""Planted bugs in what keeps a copy that was put back beside a log in use from replacing it (rule A8)."""
+"""Planted bugs in what keeps a copy that was put back, of another history, from deciding: in a recovery, and at
+the way out (rule A8)."""
 
 from __future__ import annotations
 
 from tests.unit_mutants.planted.bug import bugs_in
 
-_bug = bugs_in("services/server/src/waltz_server/store")
+_bug = bugs_in("libs/admin/src/waltz_admin")
+_store = bugs_in("services/server/src/waltz_server/store")
 
-TWO_HISTORIES_BUGS = (
+HISTORIES_BUGS = (
     _bug(
+        "late_copy_of_another_history_decides",
+        "A8",
+        "accept_restored.py",
+        "    await check_one_history(view.store, found, tls)\n",
+        "",
+        "A copy that was put back beside a log in use is listed as the last session: what a majority acknowledged is cut.",
+    ),
+    _bug(
+        "majority_of_an_earlier_session_raises_no_doubt",
+        "A8",
+        "restored_metadata.py",
+        "        if len(earlier) < needed:\n",
+        "        if len(earlier) <= needed:\n",
+        "Two of three prove that the last session had no majority, and their records are not compared.",
+    ),
+    _bug(
+        "tail_that_a_later_session_decided_against_is_another_history",
+        "A8",
+        "restored_metadata.py",
+        " if c.session_id >= had_majority},",
+        " if c.session_id >= 0},",
+        "A replica that dropped out with a tail of its own keeps the way out shut: nobody put a disk back.",
+    ),
+    _bug(
+        "records_that_are_not_shown_are_equal",
+        "A8",
+        "one_history.py",
+        "            except UnreachableError as error:\n                return str(error)\n",
+        "            except UnreachableError:\n                break\n",
+        "A node that does not show its records is taken for one with the same history.",
+    ),
+    _bug(
+        "last_record_alone_is_compared",
+        "A8",
+        "one_history.py",
+        "        first = max(0, last - COMPARED_RECORDS + 1)\n",
+        "        first = max(0, last)\n",
+        "An append that a client sent again is in both logs, and hides that what is before it differs.",
+    ),
+    _bug(
+        "one_record_in_each_copy_is_none",
+        "A8",
+        "one_history.py",
+        "        while first <= last and (",
+        "        while first < last and (",
+        "Where the only record differs nothing is compared.",
+    ),
+    _bug(
+        "records_are_read_in_the_completed_session",
+        "A8",
+        "one_history.py",
+        "    session_id = copy.session_id if copy.fence_session_id is None else copy.fence_session_id\n",
+        "    session_id = copy.session_id\n",
+        "A node that a later session has asked refuses, and the way out stays shut.",
+    ),
+    # ---- in a recovery
+    _store(
         "id_above_a_fence_that_nobody_explained",
         "A8",
         "replica_recovery.py",
@@ -15,7 +74,7 @@ TWO_HISTORIES_BUGS = (
         "        if True:\n            self._context",
         "The next session hides that a node has completed one that ZooKeeper did not give out.",
     ),
-    _bug(
+    _store(
         "node_of_the_next_owner_is_evidence",
         "A8",
         "replica_recovery.py",
@@ -23,7 +82,7 @@ TWO_HISTORIES_BUGS = (
         "        if self._session_id >= 0:\n",
         "An owner that was replaced reports that ZooKeeper was put back.",
     ),
-    _bug(
+    _store(
         "own_mark_is_evidence",
         "A8",
         "recovery.py",
@@ -31,7 +90,7 @@ TWO_HISTORIES_BUGS = (
         "",
         "A replica that this session marked is left out for what it knows of it.",
     ),
-    _bug(
+    _store(
         "ids_are_taken_until_they_pass_who_was_heard_too_late",
         "A8",
         "opening.py",
@@ -39,7 +98,7 @@ TWO_HISTORIES_BUGS = (
         "        listed = True\n",
         "A fault that a late node raised ends when servers have been restarted often enough.",
     ),
-    _bug(
+    _store(
         "session_without_a_majority_caps_the_marks",
         "A8",
         "recovery_replica.py",
@@ -47,7 +106,7 @@ TWO_HISTORIES_BUGS = (
         "    took_part = answered\n",
         "What a majority acknowledged is cut down to the mark of a copy of another history.",
     ),
-    _bug(
+    _store(
         "mark_is_capped_below_the_own_one",
         "A2",
         "recovery_replica.py",
@@ -55,7 +114,7 @@ TWO_HISTORIES_BUGS = (
         "        cap = newest.info.low_water_mark\n",
         "What a node was told to be committed is cut there.",
     ),
-    _bug(
+    _store(
         "another_history_wins_by_its_session",
         "A8",
         "recovery.py",
@@ -63,7 +122,7 @@ TWO_HISTORIES_BUGS = (
         "",
         "A difference from a session that had no majority is settled in its favour.",
     ),
-    _bug(
+    _store(
         "another_history_is_what_others_are_compared_with",
         "A8",
         "recovery.py",
@@ -71,7 +130,7 @@ TWO_HISTORIES_BUGS = (
         "",
         "The copy of another history is cut before anybody has looked whether it is one.",
     ),
-    _bug(
+    _store(
         "emptied_replica_says_that_a_session_had_no_majority",
         "A8",
         "recovery.py",
@@ -79,7 +138,7 @@ TWO_HISTORIES_BUGS = (
         "            if one.answered\n        )\n        if len",
         "A lost disk is taken for a witness against the last session.",
     ),
-    _bug(
+    _store(
         "decided_before_a_majority_could_object",
         "A8",
         "recovery.py",
@@ -87,7 +146,7 @@ TWO_HISTORIES_BUGS = (
         "        if self._first and any(r.info.session_id > self._last_listed for r in self._replicas.values()):\n            return",
         "Two replicas decide in favour of a session that the third proves to have had no majority.",
     ),
-    _bug(
+    _store(
         "proof_is_written_over",
         "A8",
         "recovery.py",
@@ -95,7 +154,7 @@ TWO_HISTORIES_BUGS = (
         "",
         "The fault is gone with the next start of a server, and the copy of which it said that nothing was cut is cut.",
     ),
-    _bug(
+    _store(
         "copy_of_another_history_is_marked_before_it_is_compared",
         "A8",
         "recovery.py",
