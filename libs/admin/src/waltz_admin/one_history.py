@@ -122,7 +122,7 @@ def _refusal(partition: int, doubt: Doubt, different: Mapping[tuple[str, str], i
     apart = sorted({other for _, other in different})
     reset = [*apart, *(node for node in doubt.earlier if node not in apart)][: doubt.resets]
     left = {*apart} - {*reset}
-    rest = f", then reset {_named(left)} in the same way" if left else ""
+    rest = f"; reset {_named(left)} in the same way only where it is refused as a fork then" if left else ""
     return (
         f"{_named(later)} completed session {doubt.session_id}, in which no majority took part, with other records than "
         f"{_named(apart)}, at the latest from record {min(different.values())} on: probably a disk was put back from a copy, "

@@ -74,7 +74,7 @@ async def test_safety_a8_a_late_copy_of_another_history_is_not_listed_as_the_las
             f"{c.connect_string}, run `waltz storage restore-reset` on its directory, start again, and run this command again "
             f"if the partition is still a fault. To keep those of {c.connect_string} instead, and lose what the others have "
             f"acknowledged since: stop {names[0]}, run `waltz storage restore-reset -p 0` on its directory, start again, run "
-            f"this command again, then reset {names[1]} in the same way"
+            f"this command again; reset {names[1]} in the same way only where it is refused as a fork then"
         )
         assert [node.read_in for node in (a, b, c)] == [[6], [6], [8, 8]]  # no fence is raised
 
