@@ -1,10 +1,10 @@
-"""What a server reports to tools about its clients, contended locks, latency and load: the message *server
-report* (docs/protocol.md), as JSON text.
+"""What a server reports to tools about its clients, contended locks, latency, load and the replicas that it
+refuses: the message *server report* (docs/protocol.md), as JSON text.
 
 Everything in it is bounded by the names below, whatever the number of clients and partitions, and so is the
 work: the partitions are gone through a slice per turn of the loop, everybody who asks meanwhile gets the same
 report, and after it the desk rests `REST` times as long as it worked, `MIN_REST_SECONDS` at least. It holds
-ids, addresses, marks and hashes of locks: no payload, no header, no name of a lock.
+ids, addresses, marks, hashes of locks and reasons: no payload, no header, no name of a lock.
 
 Owner of the state here: the loop, by the task `run`.
 """
@@ -25,10 +25,11 @@ from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Rates
 from waltz_server.partition.client import Client
 from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
+from waltz_server.store.api import ReplicaPhase
 
 FORMAT = 1
-CLIENTS, LOCKS, LATENCY, LOAD = 1, 2, 4, 8
-ALL_PARTS = CLIENTS | LOCKS | LATENCY | LOAD
+CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS = 1, 2, 4, 8, 16
+ALL_PARTS = CLIENTS | LOCKS | LATENCY | LOAD | REPLICAS
 ALL_PARTITIONS = -1
 """In the request id of a question, in place of a partition."""
 MAX_CLIENTS = 200
@@ -38,6 +39,8 @@ MAX_FURTHEST = 8
 MAX_RANGES_CHARACTERS = 200
 MAX_LOCKS = 100
 """Locks, pairs and lines of the whole server, each."""
+MAX_REFUSED = 1000
+"""Replicas that are listed, those of the lowest partitions first; the rest are counted."""
 MAX_ASKING = 1000
 _TOOLS = (-1, 0)
 """Client ids of tools, and of a connection that has sent nothing."""
@@ -103,6 +106,8 @@ async def make_report(
         report["latency"] = await _latency(chosen)
     if parts & LOAD and cpu is not None:
         report["load"] = await _load(chosen, cpu)
+    if parts & REPLICAS:
+        report["replicas"] = await _replicas(chosen)
     return report
 
 
@@ -268,6 +273,22 @@ async def _load(chosen: Sequence[Partition], cpu: Rates) -> Report:
         "cpu": [one / 1000 for one in _averages(cpu)],
         "partitions": partitions,
     }
+
+
+async def _replicas(chosen: Sequence[Partition]) -> Report:
+    """Which replicas the present session of their partition refuses for good, and why; how others are is seen
+    from outside."""
+    rows: list[Report] = []
+    pace = _Pace()
+    for partition in sorted(chosen, key=lambda one: one.partition_id):
+        statuses = [] if partition.closed else partition.store.replicas
+        rows += [
+            {"partition": partition.partition_id, "node": one.connect_string, "reason": one.reason}
+            for one in statuses
+            if one.state is ReplicaPhase.REFUSED
+        ]
+        await pace.spend(1 + 2 * len(statuses))
+    return {"left_out": max(0, len(rows) - MAX_REFUSED), "refused": rows[:MAX_REFUSED]}
 
 
 def _averages(rates: Rates) -> list[float]:

@@ -7,6 +7,10 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
+from server_tests.registry_on_nodes import registry_on
+from server_tests.store.fakes import PARTITION, Cluster, entries, entry, until
 from waltz_protocol.messages.client import (
     FeedData,
     FeedRequest,
@@ -20,6 +24,7 @@ from waltz_protocol.types import ReqId
 from waltz_server import report
 from waltz_server.partition import contention
 from waltz_server.partition.contention import Contended, Waiting
+from waltz_server.store.api import ReplicaPhase
 from waltz_testkit.client_peers import FakeClient, RawPeer
 from waltz_testkit.loopback_server import LoopbackServer
 from waltz_testkit.partition_rig import PartitionRig
@@ -204,3 +209,42 @@ async def test_a_client_that_asks_again_before_the_answer_is_closed_and_the_othe
         assert await greedy.closed_by_server()
         async with asyncio.timeout(5.0):
             assert await ask(modest, 0) == {"format": report.FORMAT}
+
+
+async def fork_one(cluster: Cluster) -> None:
+    """The last record of c:1 is another one than that of the others."""
+    server = cluster.server()
+    await server.opened()
+    await server.append(entries(5))
+    await until(lambda: all(node.max_txid == 4 for node in cluster.nodes.values()))
+    await server.crash()
+    node = cluster.nodes["c:1"]
+    node.log[4] = node.log[4][:8] + entry().req_id + node.log[4][24:]
+
+
+@pytest.mark.looptime
+async def test_a_replica_that_the_session_refuses_is_reported_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster, registry_on(cluster, 1) as registry:
+        await fork_one(cluster)
+        registry.adopt({PARTITION: 2})
+        partition = registry.partitions[PARTITION]
+        await until(lambda: partition.healthy)
+        cluster.nodes["b:1"].kill()  # one that is away is seen from outside
+
+        async def reported(parts: int = report.REPLICAS, number: int = report.ALL_PARTITIONS) -> object:
+            return (await report.make_report(registry, parts, number)).get("replicas")
+
+        await until(lambda: partition.store.replicas[2].state is ReplicaPhase.REFUSED)
+        row = {
+            "partition": PARTITION,
+            "node": "c:1",
+            "reason": "its log differs from that of the other replicas (fork)",
+        }
+        assert await reported() == {"left_out": 0, "refused": [row]}
+        assert await reported(number=PARTITION) == {"left_out": 0, "refused": [row]}
+        assert await reported(number=PARTITION + 1) == {"left_out": 0, "refused": []}
+        assert await reported(report.ALL_PARTS & ~report.REPLICAS) is None
+        monkeypatch.setattr(report, "MAX_REFUSED", 0)
+        assert await reported() == {"left_out": 1, "refused": []}

@@ -432,8 +432,9 @@ class UnmountRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerReportRequest:
-    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum. Servers of
-    release 0.13.2 close the connection."""
+    """Ask the server about its clients (1), locks (2), latency (4), load (8) and the replicas that it refuses
+    (16): `parts` is their sum. A server leaves out what it does not know; those of release 0.13.2 close the
+    connection."""
 
     TYPE: ClassVar[int] = 120
     SINCE: ClassVar[int] = 4
@@ -443,7 +444,9 @@ class ServerReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerReportResponse:
-    """The report as JSON text."""
+    """The report as JSON text, a member for each part. That of part 16 is `replicas`: `refused`, a list of at
+    most 1,000 objects with `partition`, `node` (connect string) and `reason`, and `left_out`, how many more
+    there are."""
 
     TYPE: ClassVar[int] = 121
     SINCE: ClassVar[int] = 4
