@@ -59,6 +59,8 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_five_minutes.py::test_the_page"),
     ("docs/operations.md", r"waltz zk export .*|waltz zk import .*",
      "tests/integration/cli/test_tree_files.py::test_an_export_brings_the_cluster_back"),
+    ("docs/operations.md", r"waltz storage (remove|add)-partition .*|systemctl restart waltz-server@h1",
+     "tests/integration/cli/test_refused_replica.py::test_a_fork_is_named_by_every_command_and_filled_anew"),
     ("docs/operations.md", r"waltz storage validate",
      "tests/integration/cli/test_as_0_13_2.py::test_storage_list_and_validate"),
     ("docs/operations.md", r"cp -a /backup/.*|systemctl start .*|waltz doctor|waltz cluster verify .*",

@@ -27,6 +27,7 @@ from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
 from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_SERVERS_BUGS
+from tests.unit_mutants.planted.in_refused import REFUSED_BUGS
 from tests.unit_mutants.planted.in_restore_reset import RESTORE_RESET_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
@@ -70,6 +71,7 @@ ALL_BUGS = (
     *PEER_BUGS,
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,
+    *REFUSED_BUGS,
     *NODE_BUGS,
     *RESTORED_BUGS,
     *HISTORIES_BUGS,

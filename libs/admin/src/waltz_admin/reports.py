@@ -1,5 +1,5 @@
-"""What servers report about their clients, contended locks, latency and load (the message *server report* of
-docs/protocol.md), as values.
+"""What servers report about their clients, contended locks, latency, load and refused replicas (the message
+*server report* of docs/protocol.md), as values.
 
 `read_reports` asks each server once, all at the same time, over its client port. A server of release 0.13.2
 has no such answer and closes the connection: it is shown as one that does not report this. What cannot be
@@ -22,7 +22,7 @@ from waltz_admin.server_admin import DEFAULT_TIMEOUT_SECONDS, ServerAdminConnect
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
-CLIENTS, LOCKS, LATENCY, LOAD = 1, 2, 4, 8
+CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS = 1, 2, 4, 8, 16
 ALL_PARTITIONS = -1
 DOES_NOT_REPORT = "does not report this: a server of release 0.13.2 or older than this command"
 
@@ -96,6 +96,15 @@ class WaitingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedReplica:
+    """A copy that the present session of its partition leaves out for good, and why."""
+
+    partition: int
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReport:
     """One server's report; `problem` says why there is none. Counted since the server has its partitions:
     `refused`, appends that met a lock (None: not asked for). `left_out`: clients too many to be listed."""
@@ -114,6 +123,8 @@ class ServerReport:
     appends: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     """Partition -> committed appends, and the sum of the seconds that they took."""
     load: ServerLoad | None = None
+    refused_replicas: tuple[RefusedReplica, ...] = ()
+    """None from a server that knows no such part."""
 
     @property
     def silent(self) -> bool:
@@ -214,10 +225,11 @@ def _read(server_id: int, endpoint: Endpoint, found: object) -> ServerReport:
         _latency(latency),
         _appends(_member(latency, "partitions")),
         _load(_member(found, "load")),
+        _values(RefusedReplica, _rows(_member(found, "replicas"), "refused")),
     )
 
 
-_T = TypeVar("_T", ClientRow, LockRow, PairRow, WaitingRow, Following)
+_T = TypeVar("_T", ClientRow, LockRow, PairRow, WaitingRow, Following, RefusedReplica)
 
 
 def _member(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -236,7 +248,7 @@ def _count(found: Mapping[str, Any], name: str) -> int:
 
 
 _OPTIONAL = frozenset({"transaction", "winner", "loser", "holder"})
-_TEXTS = frozenset({"state", "address", "partitions"})
+_TEXTS = frozenset({"state", "address", "partitions", "node", "reason"})
 
 
 def _fits(name: str, value: object) -> bool:

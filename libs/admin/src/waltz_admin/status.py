@@ -3,8 +3,9 @@ waits for.
 
 The values are those of `waltz_admin.cluster_status`; what is wrong, and what to do about it, is found in
 them by `waltz_admin.findings`. `summarize` makes them of the answers; `read_status` asks ZooKeeper, every
-server and every storage node once, at the same time. Peers of release 0.13.2 answer all of it except the last
-transaction of a replica, whose lag is then not known.
+server and every storage node once, at the same time, and a server once more where a copy is not current.
+Peers of release 0.13.2 answer all of it except the last transaction of a replica, whose lag is then not
+known, and which copies a server refuses.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ def _inputs(sources: _Sources, partition: int) -> _Inputs:
         inputs.append(status is not None and status.disk is not None and status.disk.full)
         inputs.append(sources.copies.get((node, partition)))
         inputs.append(sources.answers.copy(node, partition))
+        inputs.append(sources.answers.refused.get((partition, node)))
     return tuple(inputs)
 
 
@@ -277,7 +279,8 @@ _LIMITED_BY_A_FULL_DISK = frozenset(
 
 
 def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMetadata | None) -> Replica:
-    """By the rule of all tools, and one thing more: a copy on a full disk is complete and takes no append."""
+    """By the rule of all tools, and two things more: a copy on a full disk is complete and takes no append,
+    and one that its server refuses is not being caught up."""
     status = sources.nodes.get(node)
     listed = None if metadata is None else metadata.replicas.get(node)
     if status is not None and status.turned_away:
@@ -289,7 +292,10 @@ def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMe
     held = sources.copies.get((node, partition))
     answer = sources.answers.copy(node, partition)
     standing, reason = standing_of(metadata, node, answer, later_session_passes=True)
-    if status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:
+    refused = sources.answers.refused.get((partition, node))
+    if refused is not None:
+        standing, reason = Standing.REFUSED, refused
+    elif status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:
         standing, reason = Standing.UNAVAILABLE, DISK_IS_FULL
     return Replica(
         node, standing, reason, None if held is None else held.max_transaction_id, copy=held, listed=listed
@@ -349,6 +355,10 @@ def _waits_for(status: PartitionStatus, metadata: PartitionMetadata | None, answ
         if status.server is None or answer.health is None:
             return "a server that takes it over"
         return "the recovery of its store session"
+    refused = [r for r in missing if r.standing is Standing.REFUSED]
+    if len(able) + len(missing) - len(refused) < needed:
+        return ""  # nothing comes back on its own: `problem` has the reasons
+    missing = [r for r in missing if r not in refused]
     lost = [r.node for r in missing if r.standing is Standing.SET_BACK]
     text = f"{needed - len(able)} more of {', '.join(r.node for r in missing)}"
     if lost:

@@ -17,10 +17,11 @@ import asyncio
 import enum
 from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waltz_admin.errors import AdminError, TurnedAwayError
 from waltz_admin.findings.access import not_let_in
+from waltz_admin.reports import REPLICAS, read_reports
 from waltz_admin.safety import ask_copy
 from waltz_admin.same_node import Identity, identity
 from waltz_admin.server_admin import ServerAdminConnection
@@ -145,6 +146,9 @@ class Answers:
 
     servers: Mapping[int, ServerAnswer]
     nodes: Mapping[str, NodeAnswer]
+    refused: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    """(Partition, connect string) -> why the partition's server leaves this copy out of its session. Only of
+    those that look as if somebody were about to fill them."""
 
     @property
     def shut_out(self) -> bool:
@@ -164,6 +168,11 @@ class Answers:
         """What a storage node reports about its copy of a partition."""
         found = self.nodes.get(node)
         return NoAnswer() if found is None else found.copy(partition_id)
+
+    def refusal(self, node: str, partition_id: int) -> str:
+        """That the partition's server refuses this copy, and why; empty where it is not known to."""
+        reason = self.refused.get((partition_id, node))
+        return f"its server refuses it: {reason}" if reason else ""
 
 
 async def verify_cluster(
@@ -189,7 +198,7 @@ async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
     """Ask every registered server and every storage node at the same time, about copies only of `chosen`
-    partitions."""
+    partitions; then the servers of those that are not current, whether they refuse them."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
         asyncio.gather(
@@ -203,10 +212,36 @@ async def gather(
         ),
         asyncio.gather(*(_ask_node(view, node, tls, timeout_seconds, chosen) for node in nodes)),
     )
-    return Answers(
+    answers = Answers(
         {server.server_id: answer for server, answer in zip(servers, found[0], strict=True)},
         dict(zip(nodes, found[1], strict=True)),
     )
+    return replace(answers, refused=await _refused(view, answers, tls, timeout_seconds, chosen))
+
+
+_LIKE_REFUSED = frozenset({Standing.BEHIND, Standing.INCOMPLETE, Standing.SET_BACK})
+
+
+async def _refused(
+    view: ClusterView, answers: Answers, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
+) -> dict[tuple[int, str], str]:
+    """What the servers report about copies that only they can know to be refused. Nobody is asked while all
+    copies are current: a server rests after a report, and one of 0.13.2 ends the connection and logs it."""
+    owners: dict[tuple[int, str], int] = {}
+    for node, held in view.nodes.partitions.items():
+        for partition in {*held} & {*chosen}:
+            known, copy = view.recorded(partition), answers.copy(node, partition)
+            if standing_of(known, node, copy, later_session_passes=True).standing in _LIKE_REFUSED:
+                found = view.owners(partition)
+                if len(found) == 1 and answers.servers.get(found[0], ServerAnswer()).health is not None:
+                    owners[partition, node] = found[0]
+    asked = [(one.server_id, one.endpoint) for one in view.servers if one.server_id in owners.values()]
+    return {
+        (one.partition, one.node): one.reason
+        for report in await read_reports(asked, REPLICAS, tls=tls, timeout_seconds=timeout_seconds)
+        for one in report.refused_replicas
+        if owners.get((one.partition, one.node)) == report.server_id
+    }
 
 
 async def ask_server(
@@ -363,7 +398,8 @@ def _quorum_unknown(
 
 
 def _unable(partition_id: int, node: str, metadata: PartitionMetadata | str | None, answers: Answers) -> str:
-    """One that was emptied within a session takes no write of it, and has no vote in the next one."""
+    """One that was emptied within a session takes no write of it, and has no vote in the next one; one that
+    the server refuses takes none either."""
     held = answers.partitions(node)
     if held is None:
         return "" if answers.turned_away(node) else "does not answer"
@@ -375,7 +411,7 @@ def _unable(partition_id: int, node: str, metadata: PartitionMetadata | str | No
         standing, why = standing_of(metadata, node, answers.copy(node, partition_id))
         if standing is Standing.SET_BACK:
             return why
-    return ""
+    return answers.refusal(node, partition_id)
 
 
 def _recovery(
@@ -391,7 +427,8 @@ def _recovery(
     if incomplete:
         return incomplete
     reasons = {
-        node: why_not_current(metadata, node, answers.copy(node, partition_id), later_session_passes=True)
+        node: answers.refusal(node, partition_id)
+        or why_not_current(metadata, node, answers.copy(node, partition_id), later_session_passes=True)
         for node in replicas
     }
     return "; ".join(f"{node}: {why}" for node, why in reasons.items() if why)

@@ -134,7 +134,7 @@ def replicas(*standings: Standing) -> list[Replica]:
     return [Replica(f"{letter}:1", one, lag=3) for letter, one in zip("abc", standings, strict=False)]
 
 
-C, U, S = Standing.CURRENT, Standing.UNREACHABLE, Standing.SET_BACK
+C, U, S, R = Standing.CURRENT, Standing.UNREACHABLE, Standing.SET_BACK, Standing.REFUSED
 FULL = NodeDisk(1, 1.0, 60.0, 10, 1, 1, 0.0, True)
 FILLS = NodeDisk(1, 1.0, 60.0, 10, 5, 1, 3.0, False)
 
@@ -181,6 +181,7 @@ STAGED: dict[str, ClusterStatus] = {
     "replica-unassigned": status(partition(*replicas(C, C, Standing.UNASSIGNED))),
     "replica-set-back": status(partition(*replicas(C, C, S))),
     "replica-unavailable": status(partition(*replicas(C, C, Standing.UNAVAILABLE))),
+    "replica-refused": status(partition(*replicas(C, C, R))),
     "replica-behind": status(partition(*replicas(C, C, Standing.BEHIND))),
     "replica-incomplete": status(partition(*replicas(C, C, Standing.INCOMPLETE))),
     "replica-surplus": replace(

@@ -10,7 +10,16 @@ from admin_tests.fake_processes import FakeServer
 from waltz_admin import node_state
 from waltz_admin.errors import AdminError
 from waltz_admin.latency import Latency, added
-from waltz_admin.reports import CLIENTS, DOES_NOT_REPORT, LATENCY, LOCKS, parse_report, read_reports
+from waltz_admin.reports import (
+    CLIENTS,
+    DOES_NOT_REPORT,
+    LATENCY,
+    LOCKS,
+    REPLICAS,
+    RefusedReplica,
+    parse_report,
+    read_reports,
+)
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
@@ -33,6 +42,7 @@ REPORT = {
         "waiting": [{"partition": 1, "lock": -7, "holder": 3, "clients": [4, 5], "count": 2}],
     },
     "latency": {"bounds_seconds": [0.5, 1.0], "count": 4, "at_most": [3, 4], "partitions": {"1": [4, 2.0]}},
+    "replicas": {"left_out": 7, "refused": [{"partition": 1, "node": "a:1", "reason": "a fork"}]},
 }
 
 
@@ -44,7 +54,7 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
     ):
         servers = [(1, new.endpoint), (2, old.endpoint), (3, hangs.endpoint), (4, Endpoint("127.0.0.1", 1))]
         one, two, three, four = await read_reports(
-            servers, CLIENTS | LOCKS | LATENCY, tls=PLAIN, timeout_seconds=0.5
+            servers, CLIENTS | LOCKS | LATENCY | REPLICAS, tls=PLAIN, timeout_seconds=0.5
         )
     assert (one.problem, two.problem, two.silent) == ("", DOES_NOT_REPORT, True)
     assert all(one.problem for one in (three, four))
@@ -55,6 +65,7 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
     assert (one.waiting[0].holder, one.waiting[0].clients) == (3, (4, 5))
     assert one.latency == Latency((0.5, 1.0), (3, 4), 4)
     assert one.appends == {1: (4, 2.0)}
+    assert one.refused_replicas == (RefusedReplica(1, "a:1", "a fork"),)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +76,10 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
         "nonsense",
         "[" * 100_000,
         json.dumps({"clients": {"rows": [{**CLIENT, "address": 7}, {"client": 1}, 7]}, "locks": []}),
+        json.dumps(
+            {"replicas": {"refused": [7, {"partition": 1, "node": 2, "reason": ""}, {"node": "a:1"}]}}
+        ),
+        json.dumps({"replicas": [{"partition": 1, "node": "a:1", "reason": "a fork"}]}),
         json.dumps({"locks": {"rows": [{**LOCK, "lock": None}], "pairs": 3, "waiting": [{}]}}),
         json.dumps(
             {"latency": {"bounds_seconds": [1], "at_most": [], "count": 1, "partitions": {"x": 1, "1": [1]}}}
@@ -74,7 +89,7 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
 def test_what_cannot_be_read_is_left_out(text: str) -> None:
     found = parse_report(1, SERVER, text)
     assert (found.clients, found.locks, found.pairs, found.waiting) == ((), (), (), ())
-    assert (found.latency, found.appends) == (None, {})
+    assert (found.latency, found.appends, found.refused_replicas) == (None, {}, ())
 
 
 HUGE = "9" * 400

@@ -8,6 +8,7 @@ import pytest
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
+from waltz_admin.findings.explain import explain
 from waltz_admin.findings.rules import ZOOKEEPER_OLDER, find, problems
 from waltz_admin.status import Summary, summarize
 from waltz_admin.storage_admin import NodeStatus
@@ -67,6 +68,7 @@ def page(
     registered: bool = True,
     connected: bool = True,
     disks: dict[str, NodeDisk | None] | None = None,
+    refused: dict[str, str] | None = None,
 ) -> ClusterStatus:
     """A cluster of one partition; a text instead of a node's answer is its error. `healthy` None: no
     answer."""
@@ -83,7 +85,8 @@ def page(
             disk = (disks or {}).get(node[0])
             statuses[node] = NodeStatus(endpoint, (told,) if told is not None else (), disk=disk)
     answers = {node: _answer(nodes.get(node[0], held())) for node in NODES}
-    return summarize(view, Answers({1: answer}, answers), statuses)
+    left_out = {(0, node): reason for node, reason in (refused or {}).items()}
+    return summarize(view, Answers({1: answer}, answers, left_out), statuses)
 
 
 def _answer(told: NodePartition | str | None) -> NodeAnswer:
@@ -135,6 +138,49 @@ def test_standing_of_a_replica(
 def test_a_replica_that_dropped_out_says_where() -> None:
     replica = page(metadata(b=(4, 77)), {"b": held(session=4, last=77)}).partitions[0].replicas[1]
     assert (replica.reason, replica.lag) == ("it dropped out in session 4 at 77", 23)
+
+
+FORK = "its log differs from that of the other replicas (fork)"
+
+
+def test_a_copy_that_its_server_refuses_is_not_called_behind() -> None:
+    known = metadata(b=(4, 77))
+    behind = page(known, {"b": held(session=4)}, refused={"b:1": FORK})
+    (partition,) = behind.partitions
+    assert partition.replicas[1].standing is Standing.REFUSED
+    assert partition.problem == f"b:1 is refused ({FORK})"
+    (vote,) = [one for one in explain(behind, 0, find(behind)).votes if not one.counts]
+    assert (vote.node, vote.standing, vote.why) == ("b:1", Standing.REFUSED, FORK)
+    assert (
+        page(known, {"b": "no answer"}, refused={"b:1": FORK}).partitions[0].replicas[1].standing
+        is Standing.UNREACHABLE
+    )
+
+
+def test_a_partition_that_is_closed_because_too_many_are_refused_waits_for_nothing() -> None:
+    known, copy = metadata(b=(4, 77), c=(4, 77)), held(session=4)
+    (partition,) = page(
+        known, {"b": copy, "c": copy}, healthy=False, refused=dict.fromkeys(("b:1", "c:1"), FORK)
+    ).partitions
+    assert partition.problem == f"1 of 3 replicas, 2 needed: b:1 (refused: {FORK}), c:1 (refused: {FORK})"
+    assert partition.waits_for == ""
+    (partition,) = page(known, {"b": "no answer", "c": copy}, healthy=False, refused={"c:1": FORK}).partitions
+    assert partition.waits_for == "1 more of b:1"
+
+
+def test_a_refusal_that_comes_or_goes_is_seen_by_who_asks_again() -> None:
+    """A healthy partition keeps its value only while the server says the same of its copies."""
+    view, summary = _view(metadata(b=(4, 77)), registered=True), Summary()
+    answer = ServerAnswer(frozenset({0}), dict.fromkeys(NODES, True), {0: True})
+    nodes = {node: NodeStatus(Endpoint(node[0], 2), (held(),)) for node in NODES}
+    answers = Answers({1: answer}, dict.fromkeys(NODES, _answer(held())))
+    for refused, standing in (
+        ({}, Standing.BEHIND),
+        ({(0, "b:1"): FORK}, Standing.REFUSED),
+        ({}, Standing.BEHIND),
+    ):
+        (partition,) = summary.make(view, replace(answers, refused=refused), nodes).partitions
+        assert partition.replicas[1].standing is standing
 
 
 def test_nodes_of_0_13_2_do_not_tell_their_lag() -> None:

@@ -20,6 +20,13 @@ FENCE_REACH = 65_536
 It is little against what an empty copy accepts, so new nodes still accept the numbers that follow. A fence
 beyond was raised by no session."""
 
+_COMPLETED, _TOOK_PART, _METADATA_LOST = "has completed session", "took part in session", "metadata was lost"
+
+
+def is_evidence(reason: str) -> bool:
+    """Whether the words in which a server says why it refuses a copy are those of `evidence`."""
+    return any(words in reason for words in (_COMPLETED, _TOOK_PART, _METADATA_LOST))
+
 
 def last_listed(recorded: PartitionMetadata) -> int:
     """The last session that is known to have listed its replicas, so the last one that can have appended; -1
@@ -51,11 +58,11 @@ def evidence(
         later = (
             f"later than the {given} that ZooKeeper gave out" if given >= 0 else "and ZooKeeper knows of none"
         )
-        return f"has completed session {info.session_id}, {later}"
+        return f"{_COMPLETED} {info.session_id}, {later}"
     if not recorded.replicas:
         if max_txid >= 0 or info.low_water_mark >= 0:
             held = f"holds records up to {max_txid} (low-water mark {info.low_water_mark})"
-            return f"{held}, and ZooKeeper lists no replica: metadata was lost"
+            return f"{held}, and ZooKeeper lists no replica: {_METADATA_LOST}"
         return None
     # Whoever was only filled ends with the mark that it was given; one that holds more was listed and voted.
     if (
@@ -63,5 +70,5 @@ def evidence(
         and info.session_id > last_listed(recorded)
         and max_txid > info.low_water_mark
     ):
-        return f"took part in session {info.session_id}, in which ZooKeeper lists nobody"
+        return f"{_TOOK_PART} {info.session_id}, in which ZooKeeper lists nobody"
     return None

@@ -77,6 +77,8 @@ class Standing(enum.Enum):
     UNKNOWN = "unknown"
     """Its node is there, and who asks is not let in."""
     NOT_STARTED = "not started"
+    REFUSED = "refused"
+    """The server leaves it out of its session for good: only the server knows, so no rule here says so."""
 
 
 class Finding(NamedTuple):

@@ -20,9 +20,10 @@ from waltz_admin.findings.access import (
 )
 from waltz_admin.findings.disk import DISK_FILLS, DISK_FULL, disk
 from waltz_admin.findings.finding import Finding, Rule, Severity, limited
+from waltz_admin.findings.refused import STEP_OF_TOO_MANY, step_of_refused
 from waltz_admin.findings.undecided import IDS, is_short, is_undecided, way_out
 from waltz_admin.tree import HOW_TO_REMOVE, REMOVE_SURPLUS, parse_connect_string
-from waltz_cluster.quorum import id_ranges, said_once
+from waltz_cluster.quorum import id_ranges, quorum_of, said_once
 from waltz_cluster.replica_rules import Standing
 
 NO_SERVER = Rule(
@@ -107,6 +108,12 @@ REPLICA_UNAVAILABLE = Rule(
     "A replica is out of service.",
     alerts=("WaltzStoragePartitionOutOfService", "WaltzReplicaBehind"),
 )
+REPLICA_REFUSED = Rule(
+    "replica-refused",
+    Severity.REDUCED,
+    "A server leaves a replica out whose log or session contradicts that of the others.",
+    alerts=("WaltzReplicaBehind",),
+)
 REPLICA_BEHIND = Rule(
     "replica-behind",
     Severity.REDUCED,
@@ -135,7 +142,7 @@ NOT_STARTED = Rule(
 RULES = (
     NOT_LET_IN, NO_SERVER, ASSIGNMENT_STALE, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN,
     NO_REPLICA, NODE_SILENT, DISK_FULL, DISK_FILLS, SERVER_SILENT, SERVER_CUT_OFF, REPLICA_CHANGE,
-    REPLICA_UNASSIGNED, REPLICA_SET_BACK, REPLICA_UNAVAILABLE, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
+    REPLICA_UNASSIGNED, REPLICA_SET_BACK, REPLICA_UNAVAILABLE, REPLICA_REFUSED, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
 )  # fmt: skip
 """All of them, in the order in which they are best dealt with."""
 
@@ -203,6 +210,9 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
             "restore ZooKeeper's data from a newer copy, or rebuild them from what the nodes hold: "
             f"`waltz zk accept-restored -p {partition.partition_id} --dry-run`, then without it; remove nothing from a node before"
         )
+    refused = sum(r.standing is Standing.REFUSED for r in partition.replicas)
+    if len(partition.replicas) - refused < quorum_of(len(partition.replicas)):
+        return NOT_OPEN, STEP_OF_TOO_MANY
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
     lacking = [r.node for r in partition.replicas if r.standing is Standing.UNASSIGNED]
     if lacking and not silent and is_short(partition.replicas):
@@ -366,18 +376,24 @@ def _changes(status: ClusterStatus) -> Iterable[Finding]:
 
 def _replicas(status: ClusterStatus) -> Iterable[Finding]:
     """One finding for all partitions of a node that are in the same state."""
-    alike: dict[tuple[str, Standing, bool], list[tuple[int, Replica]]] = {}
+    alike: dict[tuple[str, Standing, bool, str], list[tuple[int, Replica]]] = {}
     for partition in status.partitions:
         undecided = not partition.healthy and _why_closed(partition)[0] is UNDECIDABLE
         for replica in partition.replicas:
+            refused = replica.standing is Standing.REFUSED
             waits = undecided and replica.standing in (Standing.SET_BACK, Standing.BEHIND)
-            key = replica.node, replica.standing, waits
+            key = (
+                replica.node,
+                replica.standing,
+                waits or (refused and partition.closed),
+                replica.reason if refused else "",
+            )
             alike.setdefault(key, []).append((partition.partition_id, replica))
-    for (node, standing, undecided), held in alike.items():
+    for (node, standing, waits, _), held in alike.items():
         found = _replica(node, standing, held)
         if found is not None:
             rule, text, step = found
-            if undecided:
+            if waits:
                 step = "it is not filled before the partition is open again: see there"
             ids = tuple(partition for partition, _ in held)
             yield Finding(
@@ -426,6 +442,9 @@ def _replica(
                     "if it is damaged, `waltz storage remove-partition --delete-storage-files` and `add-partition`"
                 ),
             )
+        case Standing.REFUSED:
+            reason = held[0][1].reason
+            return REPLICA_REFUSED, f"the server refuses it: {reason}", step_of_refused(reason, _ids(held))
         case Standing.BEHIND:
             lag = max((replica.lag or 0 for _, replica in held), default=0)
             return (
