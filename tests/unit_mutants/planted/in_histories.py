@@ -1,5 +1,5 @@
-"""Planted bugs in what keeps a copy that was put back, of another history, from deciding: in a recovery, and at
-the way out (rule A8)."""
+"""Planted bugs in what keeps a copy that was put back, of another history, from deciding: in a recovery, and
+at the way out (rule A8)."""
 
 from __future__ import annotations
 
