@@ -131,8 +131,6 @@ def test_a_fork_is_named_by_every_command_and_filled_anew(stage: Stage, load: Lo
     at = ("-s", f"127.0.0.1:{stage.ports[NODE]['admin']}", "-p", str(PARTITION))
     for command in (("remove-partition", *at, "--delete-storage-files", "--yes"), ("add-partition", *at)):
         assert stage.waltz("storage", *command).code == 0
-    finding(stage)  # until the next session, as the step says
-    restart_servers(stage)
     assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
 
 
@@ -146,7 +144,6 @@ def test_a_later_session_is_named_and_the_reset_copy_is_taken_back(stage: Stage,
     stage.stop(NODE)
     assert stage.waltz("storage", "restore-reset", str(stage.data(NODE)), "--yes").code == 0
     start(stage, NODE)
-    restart_servers(stage)
     assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
     verdict = load.check()
     assert verdict.passed, str(verdict)

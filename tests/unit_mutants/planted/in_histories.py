@@ -162,4 +162,20 @@ HISTORIES_BUGS = (
         "        return closed and replica.mark",
         "What proves that a disk was put back is written over.",
     ),
+    _store(
+        "fault_outlives_what_proved_it",
+        "A8",
+        "session_run.py",
+        "            if recovery.outdated:\n",
+        "            if False:\n",
+        "The copy was reset, and the partition stays closed until its server is restarted.",
+    ),
+    _store(
+        "refused_copy_is_never_asked_again",
+        "A8",
+        "replica_recovery.py",
+        "        return self.phase is not ReplicaPhase.REFUSED\n",
+        "        return True\n",
+        "The copy was removed and assigned anew, and stays empty until the server is restarted.",
+    ),
 )

@@ -81,7 +81,7 @@ def test_of_a_refused_copy_the_reason_of_the_server_is_given_and_nothing_is_wait
     assert [one.partitions for one in find(mixed)] == [(0,), (1,)]
     for one in find(mixed):
         assert "wait" not in one.next_step
-        assert "restart the" in one.next_step
+        assert "it is filled then" in one.next_step
 
 
 def test_where_too_many_are_refused_nothing_is_removed_and_nothing_waited_for() -> None:

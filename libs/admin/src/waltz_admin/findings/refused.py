@@ -1,7 +1,6 @@
 """What to do about a copy that the server of its partition refuses. Pure.
 
-The server leaves it out of its session for good, and touches nothing of it. It asks again in the next session
-only, so each step ends with one.
+The server leaves it out, and touches nothing of it. It asks again now and then whether it is another copy.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ def step_of_refused(reason: str, ids: str) -> str:
     if is_evidence(reason):
         return (
             "settle it before the server of the partition is restarted, whose next store session does not open with it: if the "
-            "disk was restored from a copy, stop the node, `waltz storage restore-reset DIR` on its directory, start it, and "
-            "restart the server then; if ZooKeeper was restored from an older copy, reset nothing, and see docs/operations.md"
+            "disk was restored from a copy, stop the node, `waltz storage restore-reset DIR` on its directory, and start it: it is "
+            "filled then; if ZooKeeper was restored from an older copy, reset nothing, and see docs/operations.md"
         )
     return (
         "its copy is kept as it is for you to look at; when what only it holds is not needed, and while the others are current: "
-        f"`waltz storage remove-partition -p {ids} --delete-storage-files` and `add-partition` on that node, then restart the "
-        "server of the partition: its next store session fills the copy"
+        f"`waltz storage remove-partition -p {ids} --delete-storage-files` and `add-partition` on that node: it is filled then"
     )
 
 

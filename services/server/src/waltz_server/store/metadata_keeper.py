@@ -12,6 +12,7 @@ import asyncio
 import random
 
 from waltz_cluster.errors import (
+    ClusterError,
     ConnectionLostError,
     NodeExistsError,
     NoNodeError,
@@ -26,6 +27,7 @@ from waltz_server.store.waiting import retry_backoff
 
 _CONFLICT_INITIAL_MS = 100
 _CONFLICT_LIMIT_MS = 1000
+_ANSWER_SECONDS = 2.0
 
 
 class GenerationMismatchError(StoreError):
@@ -142,6 +144,15 @@ class MetadataKeeper:
         if stored not in self._written:
             raise SessionSupersededError("the replica states in ZooKeeper were changed by someone else")
         return stored, version
+
+    async def is_ours(self, session_id: int) -> bool:
+        """Whether ZooKeeper's leader says that everything is as this session left it. Not known is no."""
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                _, version = await self.check(session_id)
+                return await self.is_current(version)
+        except (ClusterError, StoreError, TimeoutError):
+            return False
 
     async def _read(self) -> tuple[PartitionMetadata | None, int]:
         try:

@@ -92,6 +92,8 @@ class Recovery:
         self.resolved: int | None = None
         self.fault: str | None = None
         self.complete = False
+        self.outdated = False
+        """Since the fault was found a replica has answered something else: the next session may find none."""
         self._metadata = metadata
         before = session_id - 1 if recorded_session is None else recorded_session
         self._recorded = PartitionMetadata(metadata.generation, before, metadata.replicas)
@@ -109,6 +111,8 @@ class Recovery:
     def answered(self, name: str, info: SessionInfo, max_txid: int) -> None:
         """A node answered Last session info and Max transaction id of this session."""
         replica = self._replicas[name]
+        if self.fault is not None and replica.changes:
+            self.outdated = self.outdated or (info, max_txid) != (replica.info, replica.max_txid)
         replica.info, replica.max_txid = info, max_txid
         replica.changes += 1
         replica.kind, replica.mark, replica.vouched = classify(
@@ -267,7 +271,7 @@ class Recovery:
         """The replica cannot be reached or used; it is absent until it answers again."""
         replica = self._replicas[name]
         replica.changes += 1
-        replica.kind = None
+        replica.kind = replica.refused = None
         replica.reason = reason
         self._evaluate()
 

@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from waltz_cluster.errors import ClusterError
 from waltz_cluster.older_copy import FENCE_REACH
 from waltz_protocol.errors import (
     ChannelClosedError,
@@ -28,7 +27,6 @@ from waltz_protocol.errors import (
 from waltz_protocol.fence_refusal import named_fence
 from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase
-from waltz_server.store.metadata_keeper import MetadataFaultError, SessionSupersededError
 from waltz_server.store.record_reads import Wanted, read_records
 from waltz_server.store.record_run import RecordRun
 from waltz_server.store.recovery import Recovery
@@ -49,9 +47,10 @@ from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal
 
 _UNREACHABLE_PAUSE_SECONDS = 0.1
-_ZOOKEEPER_SECONDS = 2.0
 # Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
+_REFUSED_POLL_SECONDS = 1.0
+_REFUSED_PAUSE_SECONDS = 10.0
 _COMPARED_HEADERS = 1000
 _FEWER = 4
 MAX_TAIL_RECORDS = 16
@@ -217,12 +216,15 @@ class ReplicaRecovery:
     # ---- attempts
 
     async def run(self) -> None:
-        """Until cancelled, refused, or failed for this session."""
+        """Until cancelled, or failed for this session."""
         try:
             while True:
                 if await self._try():
                     return
-                if self._node_refused:
+                if self.phase is ReplicaPhase.REFUSED:
+                    await self._until_it_may_be_another_copy()
+                    self.become_absent(self.reason)
+                elif self._node_refused:
                     self._run.suspect()
                     await asyncio.sleep(self._context.backoff_of(self.name).next_seconds())
                 else:  # the directory keeps the back-off of nodes that cannot be reached
@@ -246,18 +248,28 @@ class ReplicaRecovery:
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
             self._node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
             shut_out = isinstance(error, RequestFailedError) and not asked and await self._is_shut_out(error)
-            self.become_absent(str(error))
-            self._unwatch()
             if (newer := self._recovery.refusal_of(name)) is not None:
                 self.become_refused(newer)
-                return True
+                return False
+            self.become_absent(str(error))
+            self._unwatch()
             if self._recovery.is_listed(name) or shut_out:
                 self._run.replica_out(name, str(error))
                 return True
             return False
         if self.replica is not None and self._run.session is not None:
             await self.replica.take_part(self._run.session)
-        return True
+        return self.phase is not ReplicaPhase.REFUSED
+
+    async def _until_it_may_be_another_copy(self) -> None:
+        """A refused copy is left as it is, and asked again for what a person may have done about it: when its
+        node was stopped, and in an open session now and then, because a copy that is removed and assigned
+        anew ends no connection."""
+        asked_again_at = self._loop.time() + _REFUSED_PAUSE_SECONDS
+        while self.link is not None and not self.link.closed:
+            await asyncio.sleep(_REFUSED_POLL_SECONDS)
+            if self._recovery.complete and self._loop.time() >= asked_again_at:
+                return
 
     async def _is_shut_out(self, error: RequestFailedError) -> bool:
         """Only a later session can take the replica: its copy was removed, or its fence is above this session
@@ -281,19 +293,9 @@ class ReplicaRecovery:
         if newer is None:
             self._context.shut_out_by(fence)
             return True
-        if await self._is_ours():
+        if await self._context.keeper.is_ours(self._session_id):
             self._recovery.proved(self.name, newer)
         return False
-
-    async def _is_ours(self) -> bool:
-        """Whether ZooKeeper's leader says that the session is ours. Not known is no."""
-        keeper = self._context.keeper
-        try:
-            async with asyncio.timeout(_ZOOKEEPER_SECONDS):
-                _, version = await keeper.check(self._session_id)
-                return await keeper.is_current(version)
-        except (ClusterError, MetadataFaultError, SessionSupersededError, TimeoutError):
-            return False
 
     async def _connect(self) -> ReplicaLink:
         link = await self._context.directory.get(self.name)

@@ -265,6 +265,8 @@ class SessionRun:
                 self.changed.notify()
             condition, reason = recovery.condition()
             self._host.report(_STATES[condition], reason)
+            if recovery.outdated:
+                raise SessionEnded("a replica answers something else than when the fault was found")
             self._raise_if_ended()
             if condition is not Condition.FAULT and self._may_write(now):
                 try:

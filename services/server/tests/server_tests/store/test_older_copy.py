@@ -338,6 +338,12 @@ async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is
         assert "has completed session 1, later than the 0" in server.store.replicas[0].reason
         await asyncio.sleep(60)
         assert witness.log == before
+        assert server.store.replicas[0].state == "refused"
+        witness.kill()
+        witness.info = SessionInfo(-1, -1, -1)  # what `waltz storage restore-reset` does
+        witness.start()
+        await until(lambda: server.store.replicas[0].state == "voting", 60)
+        assert witness.log == cluster.nodes["b:1"].log
 
 
 async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_session() -> None:
@@ -374,6 +380,32 @@ async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_
         assert witness.log == before
         for name in ("b:1", "c:1"):
             assert cluster.nodes[name].log[:14] == acknowledged
+
+
+@pytest.mark.parametrize("fence", [0, 3])
+async def test_a_fault_that_a_session_found_ends_when_the_copy_has_been_reset(fence: int) -> None:
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 4)
+        witness = cluster.nodes["a:1"]
+        for name in ("b:1", "c:1"):
+            cluster.nodes[name].info = SessionInfo(0, -1, -1)
+            cluster.nodes[name].fence = 0
+            del cluster.nodes[name].log[10:]
+        await cluster.admin.set(PATH, copies[0])
+        witness.fence = fence
+        witness.refuse = lambda _, session: "not yet" if session == 0 else None  # heard when an id is taken
+        server, said = await fault_of(cluster, 5)
+        assert "a:1 has completed session 3, later than the 0" in said
+        assert server.store.session_id == 1
+        await asyncio.sleep(60)
+        assert server.store.state is StoreState.FAULT
+        assert server.store.session_id == 1
+        witness.kill()
+        witness.info = SessionInfo(-1, -1, -1)  # what `waltz storage restore-reset` does
+        witness.start()
+        await until(lambda: server.store.state is StoreState.OPEN, 60)
+        await until(lambda: all(r.state == "voting" for r in server.store.replicas), 60)
+        assert server.store.high_water_mark == 9
 
 
 @pytest.mark.parametrize("lost", [True, False])
