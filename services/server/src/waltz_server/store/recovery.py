@@ -111,9 +111,9 @@ class Recovery:
     def answered(self, name: str, info: SessionInfo, max_txid: int) -> None:
         """A node answered Last session info and Max transaction id of this session."""
         replica = self._replicas[name]
-        if self.fault is not None and replica.changes:
+        if self.fault is not None and replica.heard:
             self.outdated = self.outdated or (info, max_txid) != (replica.info, replica.max_txid)
-        replica.info, replica.max_txid = info, max_txid
+        replica.info, replica.max_txid, replica.heard = info, max_txid, True
         replica.changes += 1
         replica.kind, replica.mark, replica.vouched = classify(
             replica.state, info, max_txid, self._last_listed

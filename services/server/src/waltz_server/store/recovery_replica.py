@@ -47,6 +47,7 @@ class RecoveringReplica:
     marking: bool = False  # this session may have been written down by the node
     withdrawn: bool = False  # what was asked before it failed as a reference does not make it recovered
     listed: bool = False
+    heard: bool = False  # it has answered in this session
     refused: str | None = None
     reason: str = "not heard from yet"
     avoided: set[str] = field(default_factory=set)
