@@ -11,7 +11,8 @@ do with each replica. It follows docs/recovery.md, with these rules first:
   copying).
 * A8: what a node wrote down and ZooKeeper does not know is a fault (`waltz_cluster.older_copy`); a session
   that nobody is listed for, not before the last listed one, counts with all that the node holds: the listing
-  may be lost.
+  may be lost. Not if no majority can have taken part in it, by what the others answer: then it holds what it
+  copied from them, or is of another history, which is a fault.
 * Keep more: while copies can be had, the longest log that is present is raised to a quorum, and only then
   decided. That makes undecidable recoveries decidable (as in the reference), and it never drops a tail that
   could be kept, also after an operator had to forget a replica.
