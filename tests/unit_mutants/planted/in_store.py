@@ -157,8 +157,8 @@ STORE_BUGS = (
         "unreachable_replica_stays_present",
         "A1",
         "recovery.py",
-        "        replica.kind = None\n        replica.reason = reason\n",
-        "        replica.reason = reason\n",
+        "        replica.kind = replica.refused = None\n        replica.reason = reason\n",
+        "        replica.refused = None\n        replica.reason = reason\n",
         "A replica whose connection broke still supports marks.",
     ),
     _bug(

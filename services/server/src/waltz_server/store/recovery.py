@@ -119,6 +119,8 @@ class Recovery:
         replica.kind, replica.mark, replica.vouched = classify(
             replica.state, info, max_txid, self._last_listed
         )
+        if info.session_id != self.session_id and replica.vouched and replica.kind is not Kind.LOST:
+            replica.before = info.session_id
         replica.good_mark = replica.mark
         replica.unreadable = False
         replica.compared = replica.marked = replica.capped = False
@@ -168,17 +170,18 @@ class Recovery:
         return True
 
     def _last_with_a_majority(self) -> int:
-        """The last session that a majority of the assigned replicas may have written down, as far as they
-        have answered: no later one appended anything (A3), and whoever knows one holds what was copied to
-        it."""
-        sessions = sorted(
-            one.info.session_id
-            for one in self._replicas.values()
-            if one.answered and one.vouched and one.kind is not Kind.LOST
-        )
+        """The last session that a majority of the assigned replicas may have written down before this one,
+        by what they have answered: no later one appended anything (A3), and whoever knows one holds what was
+        copied to it."""
+        sessions = sorted(one.before for one in self._replicas.values() if one.before is not None)
         if len(sessions) < self._quorum:
             return self.session_id
         return max(self._last_listed, sessions[self._quorum - 1])
+
+    def _is_in_doubt(self, replica: RecoveringReplica) -> bool:
+        """Whether it knows an earlier session that had no majority, and so is held against others first."""
+        session = replica.info.session_id
+        return session != self.session_id and session > self._last_with_a_majority()
 
     def _is_of_another_history(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
         """Whether a difference proves that a disk or ZooKeeper was put back (A8): the later session had no
@@ -186,6 +189,8 @@ class Recovery:
         same session, which resolved one log."""
         older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
         session, last = newer.info.session_id, self._last_with_a_majority()
+        if session == self.session_id:
+            return False
         same = older.info.session_id == session
         if (
             self.complete
@@ -496,7 +501,7 @@ class Recovery:
             if point > resolved:
                 return Refuse(f"it holds records up to {replica.max_txid}, but the log has none yet")
             reference = self._reference(replica, point)
-            if reference is None and not self._is_reference(replica, point):
+            if reference is None and (self._is_in_doubt(replica) or not self._is_reference(replica, point)):
                 return Wait()
             if reference is not None:
                 return self._comparison(replica, self._replicas[reference], point)
@@ -560,6 +565,7 @@ class Recovery:
             and other.answered
             and other.mark > replica.mark
             and (self._is_recovered(other) or self._is_present(other.name))
+            and (self.resolved is None or self._contradiction(other, self.resolved) is None)
         ]
         return sorted(
             candidates,
@@ -605,14 +611,15 @@ class Recovery:
         """Old replicas that are present and hold `txid` are what others are compared with."""
         return self._is_present(replica.name) and replica.mark >= txid
 
-    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, int, bool, str]:
+    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, bool, int, bool, str]:
         """Which reference comes first: one of the latest session, though ZooKeeper may not list it; an older
         voter may hold another tail, which a copy that was marked since has been held against."""
         session = one.info.session_id
         later = session if self._is_present(one.name) and session >= self._last_listed else -1
         if later > self._last_with_a_majority():
             later = -1
-        return one.unreadable, not one.listed, -later, one.kind is not Kind.VOTER, one.name
+        ours = one.marked or one.info.session_id == self.session_id
+        return one.unreadable, not one.listed, not ours, -later, one.kind is not Kind.VOTER, one.name
 
     def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
         """With whom to compare record `txid`; None for the reference itself."""

@@ -48,6 +48,9 @@ class RecoveringReplica:
     withdrawn: bool = False  # what was asked before it failed as a reference does not make it recovered
     listed: bool = False
     heard: bool = False  # it has answered in this session
+    before: int | None = (
+        None  # the last session that it knew before this one, by an answer while it was intact
+    )
     refused: str | None = None
     reason: str = "not heard from yet"
     avoided: set[str] = field(default_factory=set)

@@ -24,7 +24,7 @@ from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks
-from waltz_server.store.recovery_steps import Condition, Refuse
+from waltz_server.store.recovery_steps import Condition, Copy, Refuse, Wait
 
 SHARED = stream("s0", 0, 20)
 LATER = 8
@@ -163,17 +163,120 @@ def test_safety_a8_no_order_of_steps_and_crashes_lets_the_copy_win(seed: int) ->
 def _some_steps(
     rng: random.Random, recovery: Recovery, nodes: dict[str, Node], session: int, count: int
 ) -> None:
-    """Answers and steps in any order; grace is over once all have answered."""
-    silent = list(nodes)
+    """Answers and steps in any order; grace is over once all have answered. From then on connections may
+    break, and be there again at once."""
+    silent, gathering, breaks = list(nodes), True, rng.random() < 0.5
     for _ in range(count):
         name = rng.choice(list(nodes))
         if name in silent:
             answer(recovery, nodes, name)
             silent.remove(name)
-            if not silent:
+            if gathering and not silent:
+                gathering = False
                 recovery.gather_over()
+        elif breaks and not gathering and rng.random() < 0.1:
+            recovery.failed(name, "the connection broke")
+            answer(recovery, nodes, name)
         else:
             take_step(recovery, nodes, name, session)
+
+
+@pytest.mark.parametrize("ends", [(20, 30), (22, 30), (25, 25), (20, 25), (20, 23)])
+def test_safety_a8_a_connection_that_breaks_takes_nothing_back_of_what_its_node_said(
+    ends: tuple[int, int],
+) -> None:
+    nodes = {"A": voter(), "B": voter(), "C": put_back(*ends)}
+    listed = metadata(LATER + 2, state("A", 1), state("B", 1), state("C", 0, 20))
+    recovery = Recovery(partition_id=0, session_id=LATER + 2, replicas="ABC", metadata=listed)
+    for name in "ACB":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    recovery.failed("B", "the connection broke")
+    run_until_stuck(recovery, nodes, "CA", LATER + 2)
+    answer(recovery, nodes, "B")
+    run_until_stuck(recovery, nodes, "CAB", LATER + 2)
+    assert recovery.condition()[0] is Condition.FAULT
+    assert nodes == {"A": voter(), "B": voter(), "C": put_back(*ends)}
+
+
+@pytest.mark.parametrize("order", ["".join(order) for order in itertools.permutations("ABC")])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("ends", [(20, 30), (22, 30), (25, 25), (20, 25), (20, 23)])
+def test_safety_a8_a_replica_that_this_session_marked_is_not_left_out_for_a_late_copy(
+    ends: tuple[int, int], both: bool, order: str
+) -> None:
+    """Its connection breaks once it is marked, and it is back before the copy is heard."""
+    nodes = {"A": voter(), "B": voter(), "C": put_back(*ends)}
+    session = LATER + 2
+    listed = metadata(session, state("A", 1), state("B", 1), state("C", 0, 20))
+    recovery = Recovery(partition_id=0, session_id=session, replicas="ABC", metadata=listed)
+    for name in "AB":
+        answer(recovery, nodes, name)
+    recovery.failed("C", "away")
+    recovery.gather_over()
+    while nodes["A"].session != session or (both and nodes["B"].session != session):
+        for name in "AB"[: 1 + (both or nodes["A"].session != session)]:
+            take_step(recovery, nodes, name, session)
+    recovery.failed("A", "the connection broke")
+    answer(recovery, nodes, "A")
+    answer(recovery, nodes, "C")
+    run_until_stuck(recovery, nodes, order, session)
+    assert [nodes[name].log for name in "AB"] == [voter().log] * 2
+    assert "C" not in recovery.recovered or nodes["C"].log == voter().log
+    assert recovery.refusal_of("A") is recovery.refusal_of("B") is None
+
+
+def _resolved_without_the_copy(before: int = 1) -> tuple[Recovery, dict[str, Node]]:
+    """A and B have resolved 25, and A, marked in session `before` last, is marked; the copy has not answered
+    yet."""
+    nodes = {"A": voter(), "B": voter(), "C": put_back(20, 30)}
+    if before > 1:
+        nodes["A"].set_lwm(before, 25)
+    session = LATER + 2
+    listed = metadata(session, state("A", 1), state("B", 1), state("C", 0, 20))
+    recovery = Recovery(partition_id=0, session_id=session, replicas="ABC", metadata=listed)
+    for name in "AB":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    for name in "ABABAB":
+        if nodes["A"].session != session:
+            take_step(recovery, nodes, name, session)
+    assert nodes["A"].session == session
+    return recovery, nodes
+
+
+def test_safety_a8_a_late_copy_that_nobody_can_be_compared_with_waits() -> None:
+    recovery, nodes = _resolved_without_the_copy()
+    for name in "AB":
+        recovery.failed(name, "the connection broke")
+    answer(recovery, nodes, "C")
+    assert recovery.resolved == 25
+    assert isinstance(recovery.next_step("C"), Wait)
+
+
+def test_safety_a8_a_difference_from_what_this_session_marked_does_not_speak_against_that() -> None:
+    recovery, nodes = _resolved_without_the_copy(before=LATER + 1)
+    recovery.failed("A", "the connection broke")
+    answer(recovery, nodes, "A")
+    answer(recovery, nodes, "C")
+    recovery.compared("C", "A", equal=False)
+    assert recovery.refusal_of("A") is recovery.fault is None
+
+
+def test_safety_a2_what_contradicts_the_log_is_no_source() -> None:
+    """D lacks records that A, B and C have, and E holds more, of another history, with a mark above them."""
+    nodes = {name: voter() for name in "ABC"} | {
+        "D": Node(voter().log[:24], 1, 20, 20),
+        "E": put_back(28, 30),
+    }
+    listed = metadata(LATER + 2, *[state(name, 1) for name in "ABCD"], state("E", 0, 20))
+    recovery = Recovery(partition_id=0, session_id=LATER + 2, replicas="ABCDE", metadata=listed)
+    for name in "BCADE":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    assert recovery.resolved == 25
+    recovery.compared("D", "A", equal=True)
+    assert recovery.next_step("D") in [Copy(name, 24, 25) for name in "ABC"]
 
 
 def test_a_copy_of_an_interrupted_session_that_holds_the_same_is_kept() -> None:
