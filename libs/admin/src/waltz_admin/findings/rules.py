@@ -232,7 +232,10 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
         )
     if partition.server is None:
         return NO_OWNER, "start a server; partitions are assigned within the ZooKeeper session timeout"
-    return NOT_OPEN, "wait for the recovery; the server's /health page shows the reason"
+    return (
+        NOT_OPEN,
+        "wait for the recovery, unless the server's /health page shows a fault: its reason says what to do",
+    )
 
 
 def _evidence_of_closed(alike: Sequence[PartitionStatus]) -> tuple[str, ...]:
