@@ -126,7 +126,7 @@ HISTORIES_BUGS = (
         "another_history_is_what_others_are_compared_with",
         "A8",
         "recovery.py",
-        "        if later > self._last_with_a_majority():\n            later = -1\n",
+        "        if self._is_in_doubt(one):\n            later = -1\n",
         "",
         "The copy of another history is cut before anybody has looked whether it is one.",
     ),

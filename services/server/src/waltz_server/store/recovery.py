@@ -611,14 +611,17 @@ class Recovery:
         """Old replicas that are present and hold `txid` are what others are compared with."""
         return self._is_present(replica.name) and replica.mark >= txid
 
-    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, bool, int, bool, str]:
+    def _preference(
+        self, one: RecoveringReplica, *, unlisted: bool
+    ) -> tuple[bool, bool, bool, int, bool, str]:
         """Which reference comes first: one of the latest session, though ZooKeeper may not list it; an older
-        voter may hold another tail, which a copy that was marked since has been held against."""
+        voter may hold another tail, which a copy that was marked since has been held against. Where what is
+        compared is of an `unlisted` session, one that this session marked before all others."""
         session = one.info.session_id
         later = session if self._is_present(one.name) and session >= self._last_listed else -1
-        if later > self._last_with_a_majority():
+        if self._is_in_doubt(one):
             later = -1
-        ours = one.marked or one.info.session_id == self.session_id
+        ours = unlisted and (one.marked or session == self.session_id)
         return one.unreadable, not one.listed, not ours, -later, one.kind is not Kind.VOTER, one.name
 
     def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
@@ -628,7 +631,8 @@ class Recovery:
             for other in self._replicas.values()
             if self._is_reference(other, txid) or (self._is_recovered(other) and other is not replica)
         ]
-        order.sort(key=self._preference)
+        unlisted = self._last_listed < replica.info.session_id != self.session_id
+        order.sort(key=lambda other: self._preference(other, unlisted=unlisted))
         for other in order:
             if other is replica:
                 return None
