@@ -80,6 +80,7 @@ async def patient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pat
         partitions=PARTITIONS,
         servers=1,
         tls=False,
+        session_timeout_ms=30_000,  # a server whose session ends on a slow machine is another one then
         overrides={"server": {"server.maxFrameBytes": SERVER_FRAME_BYTES}},
     )
     async with LocalCluster(settings) as cluster:
