@@ -226,7 +226,8 @@ class _Rebuild:
         if len(longer) >= needed and len(self._took_part) < needed:
             raise self._unsafe(
                 f"{', '.join(sorted(self._took_part))}, no majority, completed session {self._session}, but "
-                f"{', '.join(longer)}, a majority, hold more records: nothing is changed. Restore a later copy of "
+                f"{', '.join(longer)}, a majority, hold more records: nothing is changed. If a disk was put back from a copy, "
+                "stop its node, run `waltz storage restore-reset` on its directory, and start it. Else restore a later copy of "
                 "ZooKeeper's data. Only if it is certain that no server ever wrote in that session, remove and add "
                 "the copy there"
             )
