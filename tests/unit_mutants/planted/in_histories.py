@@ -112,7 +112,7 @@ HISTORIES_BUGS = (
         "recovery_replica.py",
         "        cap = max(newest.info.low_water_mark, replica.info.low_water_mark)\n",
         "        cap = newest.info.low_water_mark\n",
-        "What a node was told to be committed is cut there.",
+        "What the low-water mark of a node covers is cut there.",
     ),
     _store(
         "another_history_wins_by_its_session",

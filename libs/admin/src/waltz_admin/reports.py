@@ -124,7 +124,7 @@ class ServerReport:
     """Partition -> committed appends, and the sum of the seconds that they took."""
     load: ServerLoad | None = None
     refused_replicas: tuple[RefusedReplica, ...] = ()
-    """None from a server that knows no such part."""
+    """Empty also from a server that knows no such part."""
 
     @property
     def silent(self) -> bool:

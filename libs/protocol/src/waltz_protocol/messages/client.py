@@ -445,8 +445,8 @@ class ServerReportRequest:
 @dataclass(frozen=True, slots=True)
 class ServerReportResponse:
     """The report as JSON text, a member for each part. That of part 16 is `replicas`: `refused`, a list of at
-    most 1,000 objects with `partition`, `node` (connect string) and `reason`, and `left_out`, how many more
-    there are."""
+    most 1,000 objects with `partition`, `node` (connect string) and `reason`, and `left_out`, the number
+    of the others."""
 
     TYPE: ClassVar[int] = 121
     SINCE: ClassVar[int] = 4

@@ -217,7 +217,7 @@ class Recovery:
             self.refuse(newer.name, reason)
             return
         self._raise_fault(
-            f"{reason}: a disk or ZooKeeper was put back to an earlier state. Nothing was cut; stop the node whose disk was put "
+            f"{reason}: a disk or ZooKeeper was put back to an earlier state. Nothing is cut from here on; stop the node whose disk was put "
             "back and run `waltz storage restore-reset` on it"
         )
 

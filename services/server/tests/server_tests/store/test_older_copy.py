@@ -35,6 +35,15 @@ async def sessions(cluster: Cluster, count: int) -> list[bytes]:
     return copies
 
 
+async def put_back_all_but_a(cluster: Cluster, copy: bytes) -> None:
+    """ZooKeeper, b:1 and c:1 are put back to the end of the first session."""
+    for name in ("b:1", "c:1"):
+        cluster.nodes[name].info = SessionInfo(0, -1, -1)
+        cluster.nodes[name].fence = 0
+        del cluster.nodes[name].log[10:]
+    await cluster.admin.set(PATH, copy)
+
+
 async def fault_of(cluster: Cluster, generation: int) -> tuple[Server, str]:
     server = cluster.server(generation=generation)
     await until(lambda: server.store.state is StoreState.FAULT, 60)
@@ -325,11 +334,7 @@ async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is
         witness = cluster.nodes["a:1"]
         witness.kill()
         before = list(witness.log)
-        for name in ("b:1", "c:1"):
-            cluster.nodes[name].info = SessionInfo(0, -1, -1)
-            cluster.nodes[name].fence = 0
-            del cluster.nodes[name].log[10:]
-        await cluster.admin.set(PATH, copies[0])
+        await put_back_all_but_a(cluster, copies[0])
         server = cluster.server(generation=3)
         await server.opened()
         await server.append(entries(1))
@@ -354,11 +359,7 @@ async def test_safety_a8_a_late_fence_raises_no_id_before_its_node_has_said_its_
         witness = cluster.nodes["a:1"]
         witness.kill()
         before = list(witness.log)
-        for name in ("b:1", "c:1"):  # they were put back from copies of an earlier moment
-            cluster.nodes[name].info = SessionInfo(0, -1, -1)
-            cluster.nodes[name].fence = 0
-            del cluster.nodes[name].log[10:]
-        await cluster.admin.set(PATH, copies[0])
+        await put_back_all_but_a(cluster, copies[0])
         server = cluster.server(generation=7)
         await server.opened()
         await server.append(entries(3))
@@ -387,11 +388,7 @@ async def test_a_fault_that_a_session_found_ends_when_the_copy_has_been_reset(fe
     async with Cluster() as cluster:
         copies = await sessions(cluster, 4)
         witness = cluster.nodes["a:1"]
-        for name in ("b:1", "c:1"):
-            cluster.nodes[name].info = SessionInfo(0, -1, -1)
-            cluster.nodes[name].fence = 0
-            del cluster.nodes[name].log[10:]
-        await cluster.admin.set(PATH, copies[0])
+        await put_back_all_but_a(cluster, copies[0])
         witness.fence = fence
         witness.refuse = lambda _, session: "not yet" if session == 0 else None  # heard when an id is taken
         server, said = await fault_of(cluster, 5)
