@@ -55,8 +55,9 @@ from waltz_cluster.older_copy import evidence, last_listed
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
+from waltz_server.store.histories import Histories
 from waltz_server.store.quorum import decide
-from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, by_session, cap_marks, classify
 from waltz_server.store.recovery_steps import (
     Compare,
     Condition,
@@ -68,6 +69,7 @@ from waltz_server.store.recovery_steps import (
     Truncate,
     Wait,
 )
+from waltz_server.store.references import References, comparison
 from waltz_server.store.replica_states import states_after_recovery
 
 
@@ -103,6 +105,12 @@ class Recovery:
         self._first = not metadata.replicas
         self._quorum = quorum_of(len(self._replicas))
         self._old_quorum = quorum_of(len(metadata.replicas))
+        self._histories = Histories(
+            self._replicas, session_id=session_id, last_listed=self._last_listed, quorum=self._quorum
+        )
+        self._references = References(
+            self._replicas, self._histories, session_id=session_id, last_listed=self._last_listed
+        )
         self._gathering = True
         self._target: int | None = None
         self._support_was_stable = False
@@ -129,7 +137,9 @@ class Recovery:
             self.proved(name, newer)
         if self.resolved is None:
             answered = [one for one in self._replicas.values() if one.answered]
-            cap_marks(answered, self._last_listed, self._recorded.session_id, self._last_with_a_majority())
+            cap_marks(
+                answered, self._last_listed, self._recorded.session_id, self._histories.last_with_a_majority()
+            )
         self._evaluate()
 
     def knows_more(self, name: str, info: SessionInfo, max_txid: int) -> str | None:
@@ -151,66 +161,6 @@ class Recovery:
         replica.changes += 1
         self._evaluate()
 
-    def _void_above_a_later_mark(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
-        """Whether a difference is settled by marks: one side took part in a session that ZooKeeper does not
-        list and had a mark decided there, so what the other side, of an earlier session, holds above that
-        mark does not count (A8)."""
-        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
-        floor = newer.info.low_water_mark
-        unlisted = older.info.session_id < newer.info.session_id >= self._last_listed
-        if not unlisted or older.marked:
-            return False
-        if older.mark <= floor:  # one that differs below a mark that was decided is good up to its own only
-            floor = older.info.low_water_mark
-        if older.mark <= floor or floor < older.info.low_water_mark:
-            return False
-        older.mark = floor
-        older.good_mark = min(older.good_mark, floor)
-        older.compared = False
-        return True
-
-    def _last_with_a_majority(self) -> int:
-        """The last session that a majority of the assigned replicas may have written down before this one,
-        by what they have answered: no later one appended anything (A3), and whoever knows one holds what was
-        copied to it."""
-        sessions = sorted(one.before for one in self._replicas.values() if one.before is not None)
-        if len(sessions) < self._quorum:
-            return self.session_id
-        return max(self._last_listed, sessions[self._quorum - 1])
-
-    def _is_in_doubt(self, replica: RecoveringReplica) -> bool:
-        """Whether it knows an earlier session that had no majority, and so is held against others first."""
-        session = replica.info.session_id
-        return session != self.session_id and session > self._last_with_a_majority()
-
-    def _is_of_another_history(self, replica: RecoveringReplica, other: RecoveringReplica) -> bool:
-        """Whether a difference proves that a disk or ZooKeeper was put back (A8): the later session had no
-        majority, so its replica copied what it holds from such as the other one; or both took part in the
-        same session, which resolved one log."""
-        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
-        session, last = newer.info.session_id, self._last_with_a_majority()
-        if session == self.session_id:
-            return False
-        same = older.info.session_id == session
-        if (
-            self.complete
-            or session <= self._last_listed
-            or not (same or older.info.session_id <= last < session)
-        ):
-            return False
-        unlisted = older.vouched and older.info.session_id > self._last_listed
-        if older.kind is not Kind.VOTER and not unlisted:
-            return False
-        if same:
-            reason = f"{older.name} and {newer.name} completed session {session} and hold different records"
-        else:
-            reason = (
-                f"{newer.name} has completed session {session}, in which no majority took part, and holds other records than "
-                f"{older.name}, which completed session {older.info.session_id}"
-            )
-        self._put_back(reason, newer)
-        return True
-
     def _put_back(self, reason: str, newer: RecoveringReplica) -> None:
         """A fault; or, when this session may be written down by others already, `newer` is left out."""
         if any(one.marking for one in self._replicas.values()):
@@ -224,9 +174,11 @@ class Recovery:
     def compared(self, name: str, reference: str, *, equal: bool) -> None:
         """The records of a Compare step are the same on both sides, or not."""
         replica = self._replicas[name]
-        if not equal and self._is_of_another_history(replica, self._replicas[reference]):
+        older, newer = by_session(replica, self._replicas[reference])
+        if not equal and not self.complete and (proof := self._histories.another(older, newer)) is not None:
+            self._put_back(proof, newer)
             return
-        if not equal and self._void_above_a_later_mark(replica, self._replicas[reference]):
+        if not equal and self._histories.void_above_a_later_mark(older, newer):
             self._evaluate()
             return
         replica.compared = equal
@@ -245,7 +197,7 @@ class Recovery:
         standing."""
         replica = self._replicas[name]
         replica.avoided.add(source)
-        if all(other.name in replica.avoided for other in self._sources(replica)):
+        if all(other.name in replica.avoided for other in self._references.sources(replica, self.resolved)):
             replica.avoided.clear()
         if self.resolved is None:
             self._replicas[source].unreadable = True
@@ -328,7 +280,7 @@ class Recovery:
     @property
     def recovered(self) -> list[str]:
         """Replicas that hold exactly what is resolved."""
-        return [name for name, replica in self._replicas.items() if self._is_recovered(replica)]
+        return [name for name, replica in self._replicas.items() if replica.is_recovered(self.resolved)]
 
     @property
     def unlisted(self) -> list[str]:
@@ -338,7 +290,9 @@ class Recovery:
     @property
     def in_progress(self) -> list[str]:
         """Replicas that answered and are not recovered yet."""
-        return [name for name, r in self._replicas.items() if r.answered and not self._is_recovered(r)]
+        return [
+            name for name, r in self._replicas.items() if r.answered and not r.is_recovered(self.resolved)
+        ]
 
     def is_listed(self, name: str) -> bool:
         return self._replicas[name].listed
@@ -414,7 +368,9 @@ class Recovery:
         if self._gathering and any(r.info.session_id > self._last_listed for r in self._replicas.values()):
             return  # who has not answered yet may say that this session had no majority
         present = [
-            self._replicas[n] for n in self._metadata.replicas if n in self._replicas and self._is_present(n)
+            self._replicas[name]
+            for name in self._metadata.replicas
+            if name in self._replicas and self._replicas[name].is_present
         ]
         absent = len(self._metadata.replicas) - len(present)
         decision = decide([replica.mark for replica in present], absent, self._old_quorum)
@@ -455,19 +411,6 @@ class Recovery:
                 floor, witness = replica.info.low_water_mark, f"the low-water mark of {name}"
         return floor, witness
 
-    def _is_present(self, name: str) -> bool:
-        replica = self._replicas[name]
-        return replica.answered and replica.kind in (Kind.VOTER, Kind.CLOSED)
-
-    def _is_recovered(self, replica: RecoveringReplica) -> bool:
-        """The node confirmed the low-water mark and holds exactly what is resolved."""
-        return (
-            replica.answered
-            and replica.marked
-            and replica.mark == self.resolved
-            and replica.max_txid == self.resolved
-        )
-
     def _raise_fault(self, reason: str) -> None:
         if self.fault is None and not self.complete:
             self.fault = reason
@@ -477,9 +420,9 @@ class Recovery:
     def _step_before_resolved(self, replica: RecoveringReplica) -> Step:
         """Copying upwards makes an undecidable mark decidable: raise just enough of the nearest replicas."""
         target = self._target
-        if self._gathering or self._first or target is None or not self._is_present(replica.name):
+        if self._gathering or self._first or target is None or not replica.is_present:
             return Wait()
-        present = [r for r in self._replicas.values() if self._is_present(r.name)]
+        present = [r for r in self._replicas.values() if r.is_present]
         below = [r for r in present if r.mark < target]
         below.sort(key=lambda r: (r.kind is not Kind.VOTER, -r.mark, r.name))
         needed = max(0, self._old_quorum - (len(present) - len(below)))
@@ -488,7 +431,7 @@ class Recovery:
         return self._raise_to(replica, target)
 
     def _step_after_resolved(self, replica: RecoveringReplica, resolved: int) -> Step:
-        if self._is_recovered(replica):
+        if replica.is_recovered(resolved):
             return Recovered()
         contradiction = self._contradiction(replica, resolved)
         if contradiction is not None:
@@ -500,11 +443,13 @@ class Recovery:
         if point >= 0 and not replica.compared:
             if point > resolved:
                 return Refuse(f"it holds records up to {replica.max_txid}, but the log has none yet")
-            reference = self._reference(replica, point)
-            if reference is None and (self._is_in_doubt(replica) or not self._is_reference(replica, point)):
+            reference = self._references.reference(replica, point, resolved)
+            if reference is None and (
+                self._histories.is_in_doubt(replica) or not replica.is_present_with(point)
+            ):
                 return Wait()
             if reference is not None:
-                return self._comparison(replica, self._replicas[reference], point)
+                return comparison(replica, self._replicas[reference], point)
         if replica.max_txid > limit:
             return Truncate(limit)
         if replica.mark < resolved:
@@ -536,47 +481,13 @@ class Recovery:
     def _raise_to(self, replica: RecoveringReplica, target: int) -> Step:
         if replica.max_txid > replica.mark:
             return Truncate(replica.mark)
-        sources = self._sources(replica)
+        sources = self._references.sources(replica, self.resolved)
         if not sources:
             return Wait()
         source = sources[0]
         if replica.mark >= 0 and not replica.compared:
-            return self._comparison(replica, source, replica.mark)
+            return comparison(replica, source, replica.mark)
         return Copy(source.name, replica.mark + 1, min(source.mark, target))
-
-    def _comparison(self, replica: RecoveringReplica, other: RecoveringReplica, last: int) -> Compare:
-        """With `other`, up to record `last`. A mark that the next session decided holds for a voter of the
-        one before; of marks that later ones decided nobody knows what they followed."""
-        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
-        missed = newer.info.session_id - older.info.session_id
-        decided = last
-        if missed > 0 and older.kind is Kind.VOTER:
-            decided = (newer if missed == 1 else older).info.low_water_mark
-        return Compare(other.name, max(min(decided + 1, last), 0), last)
-
-    def _sources(self, replica: RecoveringReplica) -> list[RecoveringReplica]:
-        """Who can give records behind the replica's mark: who did not fail it, then those of another session
-        that listed nobody for one of such a session, then recovered ones, then who holds most."""
-        unlisted = replica.info.session_id > self._last_listed
-        candidates = [
-            other
-            for other in self._replicas.values()
-            if other is not replica
-            and other.answered
-            and other.mark > replica.mark
-            and (self._is_recovered(other) or self._is_present(other.name))
-            and (self.resolved is None or self._contradiction(other, self.resolved) is None)
-        ]
-        return sorted(
-            candidates,
-            key=lambda other: (
-                other.name in replica.avoided,
-                unlisted and other.info.session_id <= self._last_listed,
-                not self._is_recovered(other),
-                -other.mark,
-                other.name,
-            ),
-        )
 
     def _may_be_marked_early(self, replica: RecoveringReplica) -> bool:
         state = self._metadata.replicas.get(replica.name)
@@ -595,7 +506,7 @@ class Recovery:
         stable = 0
         for name in self._metadata.replicas:
             replica = self._replicas.get(name)
-            if replica is not None and self._is_present(name) and replica.mark >= resolved:
+            if replica is not None and replica.is_present and replica.mark >= resolved:
                 stable += replica.kind is Kind.VOTER or replica.marked or replica.good_mark >= resolved
         self._support_was_stable = self._support_was_stable or stable >= self._old_quorum
         return self._support_was_stable
@@ -605,39 +516,6 @@ class Recovery:
             return f"its low-water mark {replica.info.low_water_mark} is above the resolved mark {resolved}"
         if self._first and replica.max_txid > resolved:
             return f"it holds records up to {replica.max_txid}, but the log begins in this session"
-        return None
-
-    def _is_reference(self, replica: RecoveringReplica, txid: int) -> bool:
-        """Old replicas that are present and hold `txid` are what others are compared with."""
-        return self._is_present(replica.name) and replica.mark >= txid
-
-    def _preference(
-        self, one: RecoveringReplica, *, unlisted: bool
-    ) -> tuple[bool, bool, bool, int, bool, str]:
-        """Which reference comes first: one of the latest session, though ZooKeeper may not list it; an older
-        voter may hold another tail, which a copy that was marked since has been held against. Where what is
-        compared is of an `unlisted` session, one that this session marked before all others."""
-        session = one.info.session_id
-        later = session if self._is_present(one.name) and session >= self._last_listed else -1
-        if self._is_in_doubt(one):
-            later = -1
-        ours = unlisted and (one.marked or session == self.session_id)
-        return one.unreadable, not one.listed, not ours, -later, one.kind is not Kind.VOTER, one.name
-
-    def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
-        """With whom to compare record `txid`; None for the reference itself."""
-        order = [
-            other
-            for other in self._replicas.values()
-            if self._is_reference(other, txid) or (self._is_recovered(other) and other is not replica)
-        ]
-        unlisted = self._last_listed < replica.info.session_id != self.session_id
-        order.sort(key=lambda other: self._preference(other, unlisted=unlisted))
-        for other in order:
-            if other is replica:
-                return None
-            if other.mark >= txid:
-                return other.name
         return None
 
     def _name_absent(self, names: Iterable[str]) -> str:

@@ -60,6 +60,27 @@ class RecoveringReplica:
     def answered(self) -> bool:
         return self.kind is not None and self.refused is None
 
+    @property
+    def is_present(self) -> bool:
+        """It counts for the old quorum."""
+        return self.answered and self.kind in (Kind.VOTER, Kind.CLOSED)
+
+    def is_present_with(self, txid: int) -> bool:
+        """Old replicas that are present and hold `txid` are what others are compared with."""
+        return self.is_present and self.mark >= txid
+
+    def is_recovered(self, resolved: int | None) -> bool:
+        """The node confirmed the low-water mark and holds exactly what is resolved (None: nothing yet)."""
+        return self.answered and self.marked and self.mark == resolved and self.max_txid == resolved
+
+
+def by_session(
+    one: RecoveringReplica, other: RecoveringReplica
+) -> tuple[RecoveringReplica, RecoveringReplica]:
+    """Both, the one of the earlier session first."""
+    older, newer = sorted((one, other), key=lambda replica: replica.info.session_id)
+    return older, newer
+
 
 def classify(
     state: ReplicaState | None, info: SessionInfo, max_txid: int, listed: int
