@@ -1,5 +1,11 @@
 # Every target needs only Python (>= 3.11, with venv) and make: uv comes from the package index into .uv/.
-PYTHON ?= python3
+# python3, or that of the system where python3 is a build without profile-guided optimization (pyenv's, unless asked for): with such a
+# one tests take a quarter less processor time, and an append a sixth.
+SUITABLE := import ensurepip, sys, sysconfig, venv; a = sysconfig.get_config_var("CONFIG_ARGS") or ""; \
+	sys.exit(sys.version_info < (3, 11) or not ("--enable-optimizations" in a or sys.base_prefix == "/usr"))
+ifndef PYTHON
+PYTHON := $(shell for python in python3 /usr/bin/python3; do $$python -c '$(SUITABLE)' 2>&- && echo $$python && exit; done; echo python3)
+endif
 UV := .uv/bin/uv
 BIN := .venv/bin
 MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit services/storage services/server client tools operator spark-on-k8s
