@@ -1,5 +1,5 @@
-"""A server refuses a copy of a partition that it serves with the others: the commands say so, with the
-server's reason, and what they advise ends it."""
+"""A server refuses a copy of a partition that it serves with the others, or does not open the partition: the
+commands say so, with the server's reason, and what they advise ends it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.repo.files import ROOT
 from waltz_admin.storage_admin import admin_connection
 from waltz_cluster.cluster_params import read_params
+from waltz_cluster.paths import ClusterPaths
 from waltz_protocol.aio.storage_connection import StorageConnection
 from waltz_protocol.aio.tls import client_context
 from waltz_protocol.types import Endpoint
@@ -144,6 +145,47 @@ def test_a_later_session_is_named_and_the_reset_copy_is_taken_back(stage: Stage,
     stage.stop(NODE)
     assert stage.waltz("storage", "restore-reset", str(stage.data(NODE)), "--yes").code == 0
     start(stage, NODE)
+    assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
+    verdict = load.check()
+    assert verdict.passed, str(verdict)
+
+
+def test_a_fault_that_only_the_server_knows_is_named_by_every_command(stage: Stage, load: Load) -> None:
+    """The metadata of the partition are gone: nothing is wrong with its copies."""
+    taken: list[bytes | None] = []
+
+    async def take(context: Context) -> None:
+        path = ClusterPaths(context.root).partition(PARTITION)
+        taken.append((await context.store.get(path))[0])
+        await context.store.delete(path)
+
+    async def restore(context: Context) -> None:
+        await context.store.create(ClusterPaths(context.root).partition(PARTITION), taken[0] or b"")
+
+    for name in SERVERS:
+        stage.stop(name)
+    run_admin(Path(stage.config), take)
+    for name in SERVERS:
+        start(stage, name)
+    found: list[dict[str, object]] = []
+
+    def in_fault() -> bool:
+        all_found = stage.waltz("doctor", "--output", "json").json["findings"]
+        found[:] = [one for one in all_found if one["rule"] == "fault"]
+        return bool(found)
+
+    stage.until(in_fault, "the server reports a fault")
+    reason = "reports fault: partition metadata is missing, and ZooKeeper shows that metadata was deleted"
+    assert reason in str(found[0]["finding"])
+    assert str(found[0]["next_step"]).startswith("restore ZooKeeper's data from a copy")
+    assert reason in str(row(stage, "cluster", "status")["problem"])
+    assert reason in stage.waltz("explain", "partition", str(PARTITION)).out
+    verify = stage.waltz("cluster", "verify", "--output", "json").json["checks"]
+    (health,) = [
+        one for one in verify if one["check"] == "SERVER_PARTITION_HEALTH_CHECK" and not one["passed"]
+    ]
+    assert reason in str(health["reason"])
+    run_admin(Path(stage.config), restore)
     assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
     verdict = load.check()
     assert verdict.passed, str(verdict)

@@ -17,6 +17,7 @@ from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
+from tests.unit_mutants.planted.in_faults import FAULT_BUGS
 from tests.unit_mutants.planted.in_histories import HISTORIES_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_lost_files import LOST_FILES_BUGS
@@ -72,6 +73,7 @@ ALL_BUGS = (
     *DIRECTORY_BUGS,
     *ADMIN_BUGS,
     *REFUSED_BUGS,
+    *FAULT_BUGS,
     *NODE_BUGS,
     *RESTORED_BUGS,
     *HISTORIES_BUGS,

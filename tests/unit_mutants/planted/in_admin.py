@@ -344,8 +344,8 @@ ADMIN_BUGS = (
         "health_without_a_quorum",
         "13.2",
         "verify.py",
-        "_health(partition_id, owner, answer) or quorum,\n",
-        "_health(partition_id, owner, answer),\n",
+        "_health(partition_id, owner, answer, answers.not_open.get(partition_id)) or quorum,\n",
+        "_health(partition_id, owner, answer, answers.not_open.get(partition_id)),\n",
         "A partition is reported healthy although too few nodes are available.",
     ),
     _bug(

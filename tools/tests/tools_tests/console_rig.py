@@ -17,11 +17,12 @@ from waltz_admin.cluster_status import (
     ServerStatus,
     StorageStatus,
 )
+from waltz_admin.reports import AskReports
 from waltz_client.testing import InProcessLog
 from waltz_cluster.replica_rules import Standing
 from waltz_protocol.types import Endpoint
 from waltz_tools.console.app import Console
-from waltz_tools.console.collector import AskReports, Collector
+from waltz_tools.console.collector import Collector
 from waltz_tools.console.records import RecordReader
 from waltz_tools.console.safety import Sessions
 from waltz_tools.console.settings import ConsoleSettings

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk
+from waltz_admin.not_open import NotOpen
+from waltz_cluster.quorum import quorum_of
 from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import Endpoint
@@ -62,11 +64,19 @@ class PartitionStatus:
     """When its records in ZooKeeper (session, replicas) were last written: Unix time, ZooKeeper's clock."""
     unknown: bool = False
     """Whether it takes appends: its server is there, and cannot be asked. `healthy` is False then."""
+    not_open: NotOpen | None = None
+    """Why it is not healthy, by its server's report; None where it is, or the server has no such report."""
 
     @property
     def closed(self) -> bool:
         """It takes no appends."""
         return not self.healthy and not self.unknown
+
+    @property
+    def fault(self) -> str:
+        """The reason of its server, where that is a fault; empty elsewhere."""
+        found = self.not_open
+        return found.reason or found.state if found is not None and found.fault else ""
 
     @property
     def ahead(self) -> list[Replica]:
@@ -77,6 +87,12 @@ class PartitionStatus:
     def current(self) -> int:
         """Replicas that acknowledge appends."""
         return sum(replica.votes for replica in self.replicas)
+
+    @property
+    def too_many_refused(self) -> bool:
+        """Without the copies that its server refuses there is no majority."""
+        refused = sum(replica.standing is Standing.REFUSED for replica in self.replicas)
+        return len(self.replicas) - refused < quorum_of(len(self.replicas))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""What servers report about their clients, contended locks, latency, load and refused replicas (the message
-*server report* of docs/protocol.md), as values.
+"""What servers report about their clients, contended locks, latency, load, refused replicas and partitions
+that are not open (the message *server report* of docs/protocol.md), as values.
 
 `read_reports` asks each server once, all at the same time, over its client port. A server of release 0.13.2
 has no such answer and closes the connection: it is shown as one that does not report this. What cannot be
@@ -9,7 +9,7 @@ read in a report is left out: a newer server may report more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from waltz_admin.errors import UnreachableError
 from waltz_admin.latency import Latency
 from waltz_admin.load import ServerLoad, parse_load
+from waltz_admin.not_open import NotOpen
 from waltz_admin.report_json import read_json, whole
 from waltz_admin.server_admin import DEFAULT_TIMEOUT_SECONDS, ServerAdminConnection
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
-CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS = 1, 2, 4, 8, 16
+CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS, NOT_OPEN = 1, 2, 4, 8, 16, 32
 ALL_PARTITIONS = -1
 DOES_NOT_REPORT = "does not report this: a server of release 0.13.2 or older than this command"
 
@@ -125,11 +126,17 @@ class ServerReport:
     load: ServerLoad | None = None
     refused_replicas: tuple[RefusedReplica, ...] = ()
     """Empty also from a server that knows no such part."""
+    not_open: tuple[NotOpen, ...] = ()
+    """The same holds of these."""
 
     @property
     def silent(self) -> bool:
         """Whether it answers and has no such report."""
         return self.problem == DOES_NOT_REPORT
+
+
+AskReports = Callable[[Sequence[tuple[int, Endpoint]], int], Awaitable[Sequence[ServerReport]]]
+"""Of these servers (id and address), the sum of the parts that are wanted."""
 
 
 async def read_reports(
@@ -226,10 +233,11 @@ def _read(server_id: int, endpoint: Endpoint, found: object) -> ServerReport:
         _appends(_member(latency, "partitions")),
         _load(_member(found, "load")),
         _values(RefusedReplica, _rows(_member(found, "replicas"), "refused")),
+        _values(NotOpen, _rows(_member(found, "not_open"), "rows")),
     )
 
 
-_T = TypeVar("_T", ClientRow, LockRow, PairRow, WaitingRow, Following, RefusedReplica)
+_T = TypeVar("_T", ClientRow, LockRow, PairRow, WaitingRow, Following, RefusedReplica, NotOpen)
 
 
 def _member(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,9 +3,9 @@ waits for.
 
 The values are those of `waltz_admin.cluster_status`; what is wrong, and what to do about it, is found in
 them by `waltz_admin.findings`. `summarize` makes them of the answers; `read_status` asks ZooKeeper, every
-server and every storage node once, at the same time, and a server once more where a copy is not current.
-Peers of release 0.13.2 answer all of it except the last transaction of a replica, whose lag is then not
-known, and which copies a server refuses.
+server and every storage node once, at the same time, and a server once more where a copy is not current or a
+partition not open. Peers of release 0.13.2 answer all of it except the last transaction of a replica, whose
+lag is then not known, which copies a server refuses, and why a partition is not open.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
         generation=generation,
         changing=changing,
         recorded_at=sources.view.metadata_written.get(PartitionId(partition)) or None,
+        not_open=None if healthy else sources.answers.not_open.get(partition),
     )
     if not healthy:
         status = replace(status, replicas=_with_those_ahead(sources, replicas, partition))
@@ -236,7 +237,7 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
         return replace(
             status,
             problem=problem,
-            waits_for="" if status.ahead or unknown else _waits_for(status, known, answer),
+            waits_for="" if status.ahead or status.fault or unknown else _waits_for(status, known, answer),
             unknown=unknown,
         )
     behind = [replica for replica in replicas if replica.standing is not Standing.CURRENT]
@@ -326,6 +327,9 @@ def _why_unhealthy(
         return "no server is registered"
     if isinstance(metadata, str):
         return f"its metadata cannot be read: {metadata}"
+    reported = f"its server {status.server} reports {status.not_open or 'that it is not healthy'}"
+    if status.fault and not status.too_many_refused:
+        return reported
     short = shortage({replica.node: replica.unable for replica in status.replicas})
     if short and metadata is not None:
         return short
@@ -336,7 +340,7 @@ def _why_unhealthy(
         return _turned_away(status)
     if answer.health is None:
         return f"its server {status.server} does not answer"
-    return f"its server {status.server} reports that it is not healthy"
+    return reported
 
 
 def _turned_away(status: PartitionStatus) -> str:

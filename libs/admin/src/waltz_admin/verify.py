@@ -15,13 +15,14 @@ way: nodes are asked after ZooKeeper.
 
 import asyncio
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 from waltz_admin.errors import AdminError, TurnedAwayError
 from waltz_admin.findings.access import not_let_in
-from waltz_admin.reports import REPLICAS, read_reports
+from waltz_admin.not_open import NotOpen
+from waltz_admin.reports import NOT_OPEN, REPLICAS, AskReports, ServerReport, read_reports
 from waltz_admin.safety import ask_copy
 from waltz_admin.same_node import Identity, identity
 from waltz_admin.server_admin import ServerAdminConnection
@@ -43,7 +44,7 @@ from waltz_cluster.replica_rules import (
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings, own_certificate_problem
-from waltz_protocol.types import PartitionId
+from waltz_protocol.types import Endpoint, PartitionId
 
 
 class Check(enum.Enum):
@@ -149,6 +150,8 @@ class Answers:
     refused: Mapping[tuple[int, str], str] = field(default_factory=dict)
     """(Partition, connect string) -> why the partition's server leaves this copy out of its session. Only of
     those that look as if somebody were about to fill them."""
+    not_open: Mapping[int, NotOpen] = field(default_factory=dict)
+    """Partition -> what its server reports about it, where that is not healthy."""
 
     @property
     def shut_out(self) -> bool:
@@ -198,7 +201,7 @@ async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
     """Ask every registered server and every storage node at the same time, about copies only of `chosen`
-    partitions; then the servers of those that are not current, whether they refuse them."""
+    partitions; then the servers what `with_reports` wants to know."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
         asyncio.gather(
@@ -216,32 +219,64 @@ async def gather(
         {server.server_id: answer for server, answer in zip(servers, found[0], strict=True)},
         dict(zip(nodes, found[1], strict=True)),
     )
-    return replace(answers, refused=await _refused(view, answers, tls, timeout_seconds, chosen))
+
+    async def ask(servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
+        return await read_reports(servers, parts, tls=tls, timeout_seconds=timeout_seconds)
+
+    return await with_reports(view, answers, chosen, ask)
 
 
 _LIKE_REFUSED = frozenset({Standing.BEHIND, Standing.INCOMPLETE, Standing.SET_BACK})
 
 
-async def _refused(
-    view: ClusterView, answers: Answers, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
-) -> dict[tuple[int, str], str]:
-    """What the servers report about copies that only they can know to be refused. Nobody is asked while all
-    copies are current: a server rests after a report, and one of 0.13.2 ends the connection and logs it."""
+async def with_reports(
+    view: ClusterView, answers: Answers, chosen: Collection[int], ask: AskReports
+) -> Answers:
+    """With what only the servers know: why they refuse copies of `chosen` partitions, and why some of these
+    are not open. A server is asked for the parts that it has a case of, and nobody while all is well: a
+    server rests after a report, and one of 0.13.2 ends the connection and logs it."""
+    partitions = {*chosen}
     owners: dict[tuple[int, str], int] = {}
     for node, held in view.nodes.partitions.items():
-        for partition in {*held} & {*chosen}:
+        for partition in partitions.intersection(held):
             known, copy = view.recorded(partition), answers.copy(node, partition)
             if standing_of(known, node, copy, later_session_passes=True).standing in _LIKE_REFUSED:
-                found = view.owners(partition)
-                if len(found) == 1 and answers.servers.get(found[0], ServerAnswer()).health is not None:
-                    owners[partition, node] = found[0]
-    asked = [(one.server_id, one.endpoint) for one in view.servers if one.server_id in owners.values()]
-    return {
+                owner = _answering_owner(view, answers, partition)
+                if owner is not None:
+                    owners[partition, node] = owner
+    closed: dict[int, int] = {}
+    for partition in partitions:
+        owner = _answering_owner(view, answers, partition)
+        if owner is not None and not (answers.servers[owner].health or {}).get(partition, False):
+            closed[partition] = owner
+    wanted = dict.fromkeys(owners.values(), REPLICAS)
+    wanted |= {owner: wanted.get(owner, 0) | NOT_OPEN for owner in closed.values()}
+    servers: dict[int, list[tuple[int, Endpoint]]] = {}
+    for one in view.servers:
+        if one.server_id in wanted:
+            servers.setdefault(wanted[one.server_id], []).append((one.server_id, one.endpoint))
+    answered = await asyncio.gather(*(ask(asked, parts) for parts, asked in servers.items()))
+    reports = [report for found in answered for report in found]
+    refused = {
         (one.partition, one.node): one.reason
-        for report in await read_reports(asked, REPLICAS, tls=tls, timeout_seconds=timeout_seconds)
+        for report in reports
         for one in report.refused_replicas
         if owners.get((one.partition, one.node)) == report.server_id
     }
+    not_open = {
+        one.partition: one
+        for report in reports
+        for one in report.not_open
+        if closed.get(one.partition) == report.server_id
+    }
+    return replace(answers, refused=refused, not_open=not_open)
+
+
+def _answering_owner(view: ClusterView, answers: Answers, partition: int) -> int | None:
+    found = view.owners(partition)
+    if len(found) == 1 and answers.servers.get(found[0], ServerAnswer()).health is not None:
+        return found[0]
+    return None
 
 
 async def ask_server(
@@ -308,7 +343,7 @@ def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> lis
         Check.STORAGE_CONSISTENCY: _storage_consistency(partition_id, replicas, answers),
         Check.QUORUM: quorum or unknown,
         Check.RECOVERY: _recovery(partition_id, replicas, metadata, answers),
-        Check.HEALTH: _health(partition_id, owner, answer) or quorum,
+        Check.HEALTH: _health(partition_id, owner, answer, answers.not_open.get(partition_id)) or quorum,
     }
     return [
         CheckResult(partition_id, one, reason, not (unknown and one is Check.QUORUM))
@@ -434,9 +469,11 @@ def _recovery(
     return "; ".join(f"{node}: {why}" for node, why in reasons.items() if why)
 
 
-def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:
+def _health(partition_id: int, owner: int | None, answer: ServerAnswer, not_open: NotOpen | None) -> str:
     if owner is None:
         return "it has no single server"
     if answer.health is None:
         return f"its server {answer.silence}"
-    return "" if answer.health.get(partition_id, False) else f"server {owner} reports that it is not healthy"
+    if answer.health.get(partition_id, False):
+        return ""
+    return f"server {owner} reports {not_open or 'that it is not healthy'}"

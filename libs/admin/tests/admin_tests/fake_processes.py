@@ -211,6 +211,9 @@ class FakeServer:
     report: str | None = None
     """None: it knows no such question and closes the connection, as release 0.13.2 does."""
     req_ids: list[Any] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
+    """Of the reports that were asked for."""
+    reports_late: bool = False
     port: int = 0
 
     @property
@@ -219,6 +222,10 @@ class FakeServer:
 
     def answer(self, message: Any) -> Any:
         self.req_ids.append(message.req_id)
+        if isinstance(message, client.ServerReportRequest):
+            self.parts.append(message.parts)
+            if self.reports_late:
+                return None
         if self.silent:
             return None
         match message:

@@ -18,6 +18,7 @@ from waltz_admin.findings.explain import explain
 from waltz_admin.findings.finding import MAX_EVIDENCE, Finding, Severity
 from waltz_admin.findings.placement import placement
 from waltz_admin.findings.rules import RULES, find, problems
+from waltz_admin.not_open import NotOpen
 from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import UNRESOLVED, Endpoint, PartitionId
@@ -165,6 +166,9 @@ STAGED: dict[str, ClusterStatus] = {
         left_out=(2,),
     ),
     "zookeeper-older": status(partition(*replicas(Standing.AHEAD, C, C), healthy=False)),
+    "fault": status(
+        replace(partition(*replicas(C, C, C), healthy=False), not_open=NotOpen(0, "fault", "why"))
+    ),
     "undecidable": status(partition(*replicas(C, S, U), healthy=False)),
     "no-quorum": status(partition(*replicas(C, U, U), healthy=False)),
     "no-owner": status(partition(*replicas(C, C, C), healthy=False, server=None)),

@@ -10,11 +10,13 @@ from admin_tests.fake_processes import FakeServer
 from waltz_admin import node_state
 from waltz_admin.errors import AdminError
 from waltz_admin.latency import Latency, added
+from waltz_admin.not_open import NotOpen
 from waltz_admin.reports import (
     CLIENTS,
     DOES_NOT_REPORT,
     LATENCY,
     LOCKS,
+    NOT_OPEN,
     REPLICAS,
     RefusedReplica,
     parse_report,
@@ -43,6 +45,7 @@ REPORT = {
     },
     "latency": {"bounds_seconds": [0.5, 1.0], "count": 4, "at_most": [3, 4], "partitions": {"1": [4, 2.0]}},
     "replicas": {"left_out": 7, "refused": [{"partition": 1, "node": "a:1", "reason": "a fork"}]},
+    "not_open": {"left_out": 7, "rows": [{"partition": 2, "state": "fault", "reason": "why"}]},
 }
 
 
@@ -54,7 +57,7 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
     ):
         servers = [(1, new.endpoint), (2, old.endpoint), (3, hangs.endpoint), (4, Endpoint("127.0.0.1", 1))]
         one, two, three, four = await read_reports(
-            servers, CLIENTS | LOCKS | LATENCY | REPLICAS, tls=PLAIN, timeout_seconds=0.5
+            servers, CLIENTS | LOCKS | LATENCY | REPLICAS | NOT_OPEN, tls=PLAIN, timeout_seconds=0.5
         )
     assert (one.problem, two.problem, two.silent) == ("", DOES_NOT_REPORT, True)
     assert all(one.problem for one in (three, four))
@@ -66,6 +69,23 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
     assert one.latency == Latency((0.5, 1.0), (3, 4), 4)
     assert one.appends == {1: (4, 2.0)}
     assert one.refused_replicas == (RefusedReplica(1, "a:1", "a fork"),)
+    assert one.not_open == (NotOpen(2, "fault", "why"),)
+    assert new.parts == [CLIENTS | LOCKS | LATENCY | REPLICAS | NOT_OPEN]
+
+
+def test_a_reader_leaves_out_parts_and_members_that_it_does_not_know_and_lacks_those_that_are_not_there() -> (
+    None
+):
+    """An older tool and a newer server, and the other way round."""
+    without = {name: part for name, part in REPORT.items() if name != "not_open"}
+    older = parse_report(1, SERVER, json.dumps(without))
+    assert (older.problem, older.not_open) == ("", ())
+    assert older.refused_replicas == (RefusedReplica(1, "a:1", "a fork"),)
+    row = {"partition": 2, "state": "a state to come", "reason": "why", "since": 5}
+    newer = {**REPORT, "format": 2, "to_come": [1], "not_open": {"rows": [row], "more": {}}}
+    assert parse_report(1, SERVER, json.dumps(newer)).not_open == (NotOpen(2, "a state to come", "why"),)
+    assert str(NotOpen(2, "starting", "")) == "starting"
+    assert str(NotOpen(2, "fault", "why")) == "fault: why"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +100,10 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
             {"replicas": {"refused": [7, {"partition": 1, "node": 2, "reason": ""}, {"node": "a:1"}]}}
         ),
         json.dumps({"replicas": [{"partition": 1, "node": "a:1", "reason": "a fork"}]}),
+        json.dumps({"not_open": [{"partition": 1, "state": "fault", "reason": "why"}]}),
+        json.dumps({"not_open": {"rows": {"1": "fault"}}}),
+        json.dumps({"not_open": {"rows": [7, {}, {"partition": 1, "state": "fault", "reason": None}]}}),
+        json.dumps({"not_open": {"rows": [{"partition": "1", "state": 3, "reason": "why"}]}}),
         json.dumps({"locks": {"rows": [{**LOCK, "lock": None}], "pairs": 3, "waiting": [{}]}}),
         json.dumps(
             {"latency": {"bounds_seconds": [1], "at_most": [], "count": 1, "partitions": {"x": 1, "1": [1]}}}
@@ -89,7 +113,7 @@ async def test_every_server_is_asked_and_who_has_no_report_says_so() -> None:
 def test_what_cannot_be_read_is_left_out(text: str) -> None:
     found = parse_report(1, SERVER, text)
     assert (found.clients, found.locks, found.pairs, found.waiting) == ((), (), (), ())
-    assert (found.latency, found.appends, found.refused_replicas) == (None, {}, ())
+    assert (found.latency, found.appends, found.refused_replicas, found.not_open) == (None, {}, (), ())
 
 
 HUGE = "9" * 400

@@ -9,7 +9,9 @@ from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.findings.explain import explain
-from waltz_admin.findings.rules import ZOOKEEPER_OLDER, find, problems
+from waltz_admin.findings.fault import ZOOKEEPER_OLDER
+from waltz_admin.findings.rules import find, problems
+from waltz_admin.not_open import NotOpen
 from waltz_admin.status import Summary, summarize
 from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
@@ -69,6 +71,7 @@ def page(
     connected: bool = True,
     disks: dict[str, NodeDisk | None] | None = None,
     refused: dict[str, str] | None = None,
+    not_open: NotOpen | None = None,
 ) -> ClusterStatus:
     """A cluster of one partition; a text instead of a node's answer is its error. `healthy` None: no
     answer."""
@@ -86,7 +89,8 @@ def page(
             statuses[node] = NodeStatus(endpoint, (told,) if told is not None else (), disk=disk)
     answers = {node: _answer(nodes.get(node[0], held())) for node in NODES}
     left_out = {(0, node): reason for node, reason in (refused or {}).items()}
-    return summarize(view, Answers({1: answer}, answers, left_out), statuses)
+    reported = {} if not_open is None else {0: not_open}
+    return summarize(view, Answers({1: answer}, answers, left_out, reported), statuses)
 
 
 def _answer(told: NodePartition | str | None) -> NodeAnswer:

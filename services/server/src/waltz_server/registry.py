@@ -397,15 +397,18 @@ class PartitionRegistry:
 
     def health(self) -> dict[int, tuple[bool, str]]:
         """Partition id -> (healthy, reason)."""
-        report = {}
-        for partition_id, owned in sorted(self._owned.items()):
-            partition = owned.partition
-            ended = partition is not None and partition_id not in self.partitions
-            if partition is None or ended:
-                report[partition_id] = (False, owned.reason)
-            else:
-                report[partition_id] = (partition.healthy, partition.reason)
-        return report
+        return {partition_id: self._health_of(owned) for partition_id, owned in sorted(self._owned.items())}
+
+    def why_unhealthy(self, partition_id: int) -> str:
+        """The reason in `health`; empty for a partition that is healthy, or not of this server."""
+        owned = self._owned.get(partition_id)
+        return "" if owned is None else self._health_of(owned)[1]
+
+    def _health_of(self, owned: _Owned) -> tuple[bool, str]:
+        partition = owned.partition
+        if partition is None or owned.partition_id not in self.partitions:
+            return False, owned.reason
+        return partition.healthy, partition.reason
 
     # -- leaving -------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""What a server reports to tools about its clients, contended locks, latency, load and the replicas that it
-refuses: the message *server report* (docs/protocol.md), as JSON text.
+"""What a server reports to tools about its clients, contended locks, latency, load, the replicas that it
+refuses and the partitions that are not open: the message *server report* (docs/protocol.md), as JSON text.
 
 Everything in it is bounded by the names below, whatever the number of clients and partitions, and so is the
 work: the partitions are gone through a slice per turn of the loop, everybody who asks meanwhile gets the same
@@ -25,11 +25,11 @@ from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Rates
 from waltz_server.partition.client import Client
 from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
-from waltz_server.store.api import ReplicaPhase
+from waltz_server.store.api import ReplicaPhase, StoreState
 
 FORMAT = 1
-CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS = 1, 2, 4, 8, 16
-ALL_PARTS = CLIENTS | LOCKS | LATENCY | LOAD | REPLICAS
+CLIENTS, LOCKS, LATENCY, LOAD, REPLICAS, NOT_OPEN = 1, 2, 4, 8, 16, 32
+ALL_PARTS = CLIENTS | LOCKS | LATENCY | LOAD | REPLICAS | NOT_OPEN
 ALL_PARTITIONS = -1
 """In the request id of a question, in place of a partition."""
 MAX_CLIENTS = 200
@@ -41,6 +41,9 @@ MAX_LOCKS = 100
 """Locks, pairs and lines of the whole server, each."""
 MAX_REFUSED = 1000
 """Replicas that are listed, those of the lowest partitions first; the rest are counted."""
+MAX_NOT_OPEN = 1000
+"""Partitions that are listed with their reasons, those in fault first; the rest are counted."""
+MAX_REASON_CHARACTERS = 1000
 MAX_ASKING = 1000
 _TOOLS = (-1, 0)
 """Client ids of tools, and of a connection that has sent nothing."""
@@ -108,6 +111,8 @@ async def make_report(
         report["load"] = await _load(chosen, cpu)
     if parts & REPLICAS:
         report["replicas"] = await _replicas(chosen)
+    if parts & NOT_OPEN:
+        report["not_open"] = await _not_open(registry, partition)
     return report
 
 
@@ -153,7 +158,7 @@ async def _clients(registry: PartitionRegistry, chosen: Sequence[Partition], eve
                 "version": one.version,
                 "unsent_bytes": one.unsent_bytes,
                 "mounted": len(mounted),
-                "partitions": _short(id_ranges(mounted)),
+                "partitions": _short(id_ranges(mounted), MAX_RANGES_CHARACTERS),
                 "following": len(found),
                 "behind": sum(behind for behind, *_ in found),
                 "furthest": [
@@ -176,8 +181,8 @@ def _state(client: Client, behind: int, asked: bool) -> str:
     return "catching up" if client.writable else "does not read"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_RANGES_CHARACTERS else text[: MAX_RANGES_CHARACTERS - 1] + "…"
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 async def _locks(chosen: Sequence[Partition]) -> Report:
@@ -289,6 +294,21 @@ async def _replicas(chosen: Sequence[Partition]) -> Report:
         ]
         await pace.spend(1 + 2 * len(statuses))
     return {"left_out": max(0, len(rows) - MAX_REFUSED), "refused": rows[:MAX_REFUSED]}
+
+
+async def _not_open(registry: PartitionRegistry, asked: int) -> Report:
+    """State and reason of each partition that takes no writes, those of /health: what comes before its first
+    colon is the state. A partition that is about to begin anew is here too, which `chosen` lacks."""
+    rows: list[Report] = []
+    pace = _Pace()
+    for number in registry.owned_ids() if asked == ALL_PARTITIONS else [asked]:
+        state, _, reason = registry.why_unhealthy(number).partition(": ")
+        if state:
+            one_line = _short(" ".join(reason.split()), MAX_REASON_CHARACTERS)
+            rows.append({"partition": number, "state": state, "reason": one_line})
+        await pace.spend(3)
+    rows.sort(key=lambda row: (row["state"] != StoreState.FAULT.value, row["partition"]))
+    return {"left_out": max(0, len(rows) - MAX_NOT_OPEN), "rows": rows[:MAX_NOT_OPEN]}
 
 
 def _averages(rates: Rates) -> list[float]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.findings.finding import Finding
 from waltz_admin.findings.rules import find
-from waltz_admin.reports import LATENCY, ServerReport
-from waltz_protocol.types import Endpoint
+from waltz_admin.reports import LATENCY, AskReports, ServerReport
 from waltz_tools.console.history import Change, Rates, changes, rates
 from waltz_tools.console.reports import NOTHING_SINCE, Since, since
 
@@ -69,10 +68,6 @@ class Point:
     closed: int
     p50_seconds: float | None = None
     p99_seconds: float | None = None
-
-
-AskReports = Callable[[Sequence[tuple[int, Endpoint]], int], Awaitable[Sequence[ServerReport]]]
-"""Of these servers (id and address), the sum of the parts that are wanted."""
 
 
 def rest_after(work_seconds: float) -> float:

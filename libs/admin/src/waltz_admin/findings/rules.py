@@ -1,5 +1,5 @@
-"""The rules: what can be wrong with a cluster, and the next step for each. Each is defined here, in `access`
-or in `disk`, and nowhere else. Pure.
+"""The rules: what can be wrong with a cluster, and the next step for each. Each is defined here, in `access`,
+in `disk` or in `fault`, and nowhere else. Pure.
 
 `find` applies all of them to one state of a cluster. A fact that many partitions share is one finding: a dead
 node under a thousand partitions is two lines, not two thousand.
@@ -19,22 +19,22 @@ from waltz_admin.findings.access import (
     stale_assignment,
 )
 from waltz_admin.findings.disk import DISK_FILLS, DISK_FULL, disk
+from waltz_admin.findings.fault import (
+    FAULT,
+    STEP_OF_OLDER,
+    ZOOKEEPER_OLDER,
+    case_of_fault,
+    step_of_not_open,
+)
 from waltz_admin.findings.finding import Finding, Rule, Severity, limited
 from waltz_admin.findings.refused import STEP_OF_TOO_MANY, step_of_refused
 from waltz_admin.findings.undecided import IDS, is_short, is_undecided, way_out
 from waltz_admin.tree import HOW_TO_REMOVE, REMOVE_SURPLUS, parse_connect_string
-from waltz_cluster.quorum import id_ranges, quorum_of, said_once
+from waltz_cluster.quorum import id_ranges, said_once
 from waltz_cluster.replica_rules import Standing
 
 NO_SERVER = Rule(
     "no-server", Severity.STOPPED, "No server is registered in ZooKeeper.", alerts=("WaltzPartitionUnowned",)
-)
-ZOOKEEPER_OLDER = Rule(
-    "zookeeper-older",
-    Severity.STOPPED,
-    "Storage nodes prove that ZooKeeper was restored from an older copy.",
-    health="fault",
-    alerts=("WaltzPartitionUnavailable",),
 )
 UNDECIDABLE = Rule(
     "undecidable",
@@ -140,7 +140,7 @@ NOT_STARTED = Rule(
 )
 
 RULES = (
-    NOT_LET_IN, NO_SERVER, ASSIGNMENT_STALE, ZOOKEEPER_OLDER, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN,
+    NOT_LET_IN, NO_SERVER, ASSIGNMENT_STALE, ZOOKEEPER_OLDER, FAULT, UNDECIDABLE, NO_QUORUM, NO_OWNER, NOT_OPEN,
     NO_REPLICA, NODE_SILENT, DISK_FULL, DISK_FILLS, SERVER_SILENT, SERVER_CUT_OFF, REPLICA_CHANGE,
     REPLICA_UNASSIGNED, REPLICA_SET_BACK, REPLICA_UNAVAILABLE, REPLICA_REFUSED, REPLICA_BEHIND, REPLICA_INCOMPLETE, REPLICA_SURPLUS, NOT_STARTED,
 )  # fmt: skip
@@ -206,13 +206,11 @@ def _reason(partition: PartitionStatus) -> str:
 def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
     """The rule that a partition without writes is a case of, and the next step."""
     if partition.ahead:
-        return ZOOKEEPER_OLDER, (
-            "restore ZooKeeper's data from a newer copy, or rebuild them from what the nodes hold: "
-            f"`waltz zk accept-restored -p {partition.partition_id} --dry-run`, then without it; remove nothing from a node before"
-        )
-    refused = sum(r.standing is Standing.REFUSED for r in partition.replicas)
-    if len(partition.replicas) - refused < quorum_of(len(partition.replicas)):
+        return ZOOKEEPER_OLDER, STEP_OF_OLDER
+    if partition.too_many_refused:
         return NOT_OPEN, STEP_OF_TOO_MANY
+    if partition.fault:
+        return case_of_fault(partition.fault)
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
     lacking = [r.node for r in partition.replicas if r.standing is Standing.UNASSIGNED]
     if lacking and not silent and is_short(partition.replicas):
@@ -232,10 +230,7 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
         )
     if partition.server is None:
         return NO_OWNER, "start a server; partitions are assigned within the ZooKeeper session timeout"
-    return (
-        NOT_OPEN,
-        "wait for the recovery, unless the server's /health page shows a fault: its reason says what to do",
-    )
+    return NOT_OPEN, step_of_not_open(partition.not_open)
 
 
 def _evidence_of_closed(alike: Sequence[PartitionStatus]) -> tuple[str, ...]:
@@ -381,7 +376,9 @@ def _replicas(status: ClusterStatus) -> Iterable[Finding]:
     """One finding for all partitions of a node that are in the same state."""
     alike: dict[tuple[str, Standing, bool, str], list[tuple[int, Replica]]] = {}
     for partition in status.partitions:
-        undecided = not partition.healthy and _why_closed(partition)[0] is UNDECIDABLE
+        undecided = bool(partition.fault) or (
+            not partition.healthy and _why_closed(partition)[0] is UNDECIDABLE
+        )
         for replica in partition.replicas:
             refused = replica.standing is Standing.REFUSED
             waits = undecided and replica.standing in (Standing.SET_BACK, Standing.BEHIND)

@@ -432,9 +432,9 @@ class UnmountRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerReportRequest:
-    """Ask the server about its clients (1), locks (2), latency (4), load (8) and the replicas that it refuses
-    (16): `parts` is their sum. A server leaves out what it does not know; those of release 0.13.2 close the
-    connection."""
+    """Ask the server about its clients (1), locks (2), latency (4), load (8), the replicas that it refuses
+    (16) and its partitions that are not open (32): `parts` is their sum. A server leaves out what it does not
+    know; those of release 0.13.2 close the connection."""
 
     TYPE: ClassVar[int] = 120
     SINCE: ClassVar[int] = 4
@@ -446,7 +446,9 @@ class ServerReportRequest:
 class ServerReportResponse:
     """The report as JSON text, a member for each part. That of part 16 is `replicas`: `refused`, a list of at
     most 1,000 objects with `partition`, `node` (connect string) and `reason`, and `left_out`, the number
-    of the others."""
+    of the others. That of part 32 is `not_open`: `rows`, at most 1,000 objects with `partition`, `state` and
+    `reason` (1,000 characters at most), those with the state `fault` first, and `left_out`. State and reason
+    are those that the server's /health has for the partition, on either side of the first colon."""
 
     TYPE: ClassVar[int] = 121
     SINCE: ClassVar[int] = 4

@@ -1,0 +1,84 @@
+"""What tools advise for a fault depends on the words in which a server gives its reason: those of real faults
+lead to the step that ends them."""
+
+from __future__ import annotations
+
+import pytest
+
+from server_tests.store.fakes import ROOT, Cluster, entries, until
+from server_tests.store.test_older_copy import PATH, fault_of, put_back_all_but_a, sessions
+from server_tests.store.test_two_histories import LATER, put_back, recovered, voter
+from waltz_admin.findings.fault import FAULT, ZOOKEEPER_OLDER, case_of_fault
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_server.store.api import StoreState
+
+pytestmark = pytest.mark.looptime
+
+
+async def test_an_older_zookeeper_leads_to_accept_restored() -> None:
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 2)
+        await put_back_all_but_a(cluster, copies[0])
+        _, reason = await fault_of(cluster, 3)
+    rule, step = case_of_fault(reason)
+    assert rule is ZOOKEEPER_OLDER
+    assert "`waltz zk accept-restored" in step
+
+
+async def test_fences_out_of_reach_lead_to_lower_fence() -> None:
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        for name in ("b:1", "c:1"):
+            cluster.nodes[name].fence = 2**63 - 1
+        _, reason = await fault_of(cluster, 2)
+    rule, step = case_of_fault(reason)
+    assert rule is FAULT
+    assert "`waltz storage lower-fence DIR" in step
+
+
+def test_two_histories_are_no_older_zookeeper_though_their_reason_names_a_later_session() -> None:
+    """`accept-restored` would make the copy of the later session the one that decides."""
+    nodes = {"A": voter(), "B": voter(), "C": put_back(20, 30)}
+    _, reason = recovered(nodes, "ABC", LATER + 1).condition()
+    assert "C has completed session 8" in reason
+    rule, step = case_of_fault(reason)
+    assert rule is FAULT
+    assert "`waltz storage restore-reset DIR`" in step
+    assert "reset nothing" in step
+    assert "accept-restored" not in step
+
+
+async def test_metadata_that_are_gone_lead_to_zookeepers_data() -> None:
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        await cluster.admin.set(PATH, b"\x01\x00")
+        _, unreadable = await fault_of(cluster, 2)
+        await cluster.admin.delete(PATH)
+        assert await StoreMetadata(cluster.admin, ROOT).never_started(0) is False
+        server = cluster.server(generation=3)
+        await until(lambda: "deleted" in server.store.state_reason, 60)
+        assert server.store.state is StoreState.FAULT
+        gone = server.store.state_reason
+    for reason in (unreadable, gone):
+        rule, step = case_of_fault(reason)
+        assert rule is FAULT, reason
+        assert step.startswith("restore ZooKeeper's data"), reason
+        assert "empty, reset and remove nothing" in step
+
+
+async def test_records_that_are_missing_are_brought_back_and_nothing_is_emptied() -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(10))
+        await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()))
+        for node in cluster.nodes.values():
+            node.kill()
+        for name in ("a:1", "b:1"):
+            del cluster.nodes[name].log[5:]
+            cluster.nodes[name].start()
+        await until(lambda: server.store.state is StoreState.FAULT, 60)
+        reason = server.store.state_reason
+    rule, step = case_of_fault(reason)
+    assert rule is FAULT
+    assert "with the data they have, and empty, reset and remove none" in step

@@ -1,0 +1,44 @@
+"""Planted bugs in what is said of a partition that its server does not open: whose word counts, and which
+step would destroy what is left."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_admin = bugs_in("libs/admin/src/waltz_admin")
+_server = bugs_in("services/server/src/waltz_server")
+
+FAULT_BUGS = (
+    _admin(
+        "two_histories_are_taken_for_an_older_zookeeper",
+        "A8",
+        "findings/fault.py",
+        '    if "put back to an earlier state" in reason:\n',
+        '    if "put back to an earlier state" in reason and not is_evidence(reason):\n',
+        "Where a disk was put back the step is to make its copy the one that decides.",
+    ),
+    _admin(
+        "fault_is_said_to_end_when_nodes_come_back",
+        "A8",
+        "findings/rules.py",
+        "    if partition.fault:\n",
+        "    if partition.fault and not is_short(partition.replicas):\n",
+        "Whoever brings the nodes back waits for a partition that nothing opens.",
+    ),
+    _admin(
+        "word_of_a_server_without_the_partition_is_believed",
+        "A6",
+        "verify.py",
+        "        if closed.get(one.partition) == report.server_id\n",
+        "",
+        "A server that has lost the partition says why it was not open then.",
+    ),
+    _server(
+        "faults_are_cut_off_a_long_report",
+        "A8",
+        "report.py",
+        '    rows.sort(key=lambda row: (row["state"] != StoreState.FAULT.value, row["partition"]))\n',
+        "",
+        "Among many partitions that recover the one that needs a person is not listed.",
+    ),
+)
