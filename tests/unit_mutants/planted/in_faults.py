@@ -33,6 +33,14 @@ FAULT_BUGS = (
         "",
         "A server that has lost the partition says why it was not open then.",
     ),
+    _admin(
+        "observer_asks_a_server_without_reports_each_time",
+        "A6",
+        "kept_reports.py",
+        "        self._silent |= {one.server_id: now + ASK_AGAIN_SECONDS for one in found if one.silent}\n",
+        "",
+        "A server of 0.13.2 ends a connection and writes into its log every two seconds.",
+    ),
     _server(
         "faults_are_cut_off_a_long_report",
         "A8",

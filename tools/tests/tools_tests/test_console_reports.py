@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tools_tests.console_rig import Source, cluster, console
+from waltz_admin.kept_reports import ASK_AGAIN_SECONDS
 from waltz_admin.latency import Latency
 from waltz_admin.reports import (
     CLIENTS,
@@ -27,7 +28,7 @@ from waltz_protocol.locks import LockId
 from waltz_protocol.types import Endpoint
 from waltz_tools.cli.figures import Duration
 from waltz_tools.console.reports import NOTHING_SINCE, since
-from waltz_tools.console.source import ASK_AGAIN_SECONDS, ClusterSource
+from waltz_tools.console.source import ClusterSource
 from waltz_tools.errors import UsageError
 from waltz_tools.lock_names import hashes_of, lock_text, names_by_hash
 
@@ -163,7 +164,7 @@ async def test_a_server_without_reports_is_asked_again_after_minutes(monkeypatch
         raise AssertionError("reports need no ZooKeeper")
 
     now = 1000.0
-    monkeypatch.setattr("waltz_tools.console.source.ask_reports", read)
+    monkeypatch.setattr("waltz_admin.kept_reports.ask_reports", read)
     monkeypatch.setattr("time.monotonic", lambda: now)
     source = ClusterSource(never, "/", TlsSettings(enabled=False), question_seconds=1.0)
     servers = [(1, SERVER), (2, SERVER)]

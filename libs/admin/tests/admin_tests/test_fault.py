@@ -9,7 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from admin_tests.fake_processes import FakeServer
 from admin_tests.test_findings import C, R, S, U, partition, replicas, status
+from admin_tests.test_observer import NEW, World, running
+from admin_tests.test_observer import metadata as listed
+from admin_tests.test_processes import SESSION, register
 from admin_tests.test_processes import World as Asked
 from admin_tests.test_processes import world as asked  # noqa: F401 - a fixture
 from admin_tests.test_status import SERVER, held, metadata, page
@@ -18,11 +22,13 @@ from waltz_admin.cluster_status import PartitionStatus
 from waltz_admin.findings.explain import explain
 from waltz_admin.findings.finding import Finding, Severity
 from waltz_admin.findings.rules import find
+from waltz_admin.kept_reports import ASK_AGAIN_SECONDS
 from waltz_admin.not_open import NotOpen
-from waltz_admin.reports import NOT_OPEN, ServerReport
+from waltz_admin.observer import LATE_SECONDS
+from waltz_admin.reports import NOT_OPEN, REPLICAS, ServerReport
 from waltz_admin.verify import Answers, Check, ServerAnswer, with_reports
 from waltz_cluster.replica_rules import Standing
-from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
+from waltz_cluster.serializers import PartitionAssignment, ReplicaState, ServerDescriptor
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 WHY = "a quorum holds records up to 4 only, but the low-water mark of c:1 proves 9 committed"
@@ -175,7 +181,97 @@ def test_a_partition_that_is_healthy_has_no_fault() -> None:
     assert find(seen) == []
 
 
-# ---- who is asked, and believed
+# ---- who observes again and again
+
+
+async def test_an_observation_finds_refused_copies_and_faults_and_asks_only_for_what_it_has_a_case_of() -> (
+    None
+):
+    async with running(reports=NEW) as world:
+        node = world.nodes[2].connect_string
+        world.server.report = rows(NotOpen(0, "fault", WHY), refused=((1, node, FORK),))
+        well, _, _, questions = await world.cost()
+        assert (questions, world.server.parts) == (3, [])
+
+        states = listed(world, SESSION.session_id)
+        behind = {**states.replicas, node: ReplicaState(PartitionId(1), node, SESSION.session_id - 1, 5)}
+        await world.write(1, replace(states, replicas=behind))
+        for _ in range(2):
+            seen, reads, of_nodes, questions = await world.cost()
+            assert world.server.parts == [REPLICAS]
+            assert questions == 5, "partitions, health, connectivity; partitions, report"
+            assert of_nodes == [["NodeReportRequest"]] * 3
+            assert world.standing(seen, 1, 2) is Standing.REFUSED
+            assert seen.partitions[1].problem == f"{node} is refused ({FORK})"
+            assert seen.partitions[0] is well.partitions[0], "it keeps its value"
+            world.server.parts.clear()
+        assert reads == ["sync /store"]
+
+        world.server.health = {0: False, 1: True}
+        seen, *_ = await world.cost()
+        assert world.server.parts == [REPLICAS | NOT_OPEN], "one question for both"
+        assert seen.partitions[0].fault == WHY
+        assert [one.rule.name for one in find(seen)] == ["fault", "replica-refused"]
+        assert await world.agreed() == seen
+
+        world.server.health = {0: True, 1: True}
+        await world.write(1, states)
+        world.server.parts.clear()
+        seen, _, _, questions = await world.cost()
+        assert (questions, world.server.parts) == (3, [])
+        assert all(p.healthy and p.current == 3 for p in seen.partitions)
+
+
+async def test_an_observation_asks_nobody_about_nodes_that_are_away() -> None:
+    """A server knows no more of their copies, and a node that is away is away for hours."""
+    async with running(reports=NEW) as world:
+        world.nodes[2].refuse = "as the test wants it"
+        seen, *_ = await world.cost()
+        assert world.standing(seen, 0, 2) is Standing.UNREACHABLE
+        assert world.server.parts == []
+
+
+async def test_an_observation_asks_a_server_of_0_13_2_again_after_minutes() -> None:
+    """It ends the connection, and writes about it."""
+
+    async def observed(world: World) -> tuple[str, list[int]]:
+        world.server.parts.clear()
+        seen = await world.observer.observe()
+        return seen.partitions[0].problem, list(world.server.parts)
+
+    async with running(reports=NEW) as world:
+        world.server.health = {0: False, 1: True}
+        said = f"its server {world.server.endpoint} reports that it is not healthy"
+        assert await observed(world) == (said, [NOT_OPEN])
+        for _ in range(3):
+            assert await observed(world) == (said, [])
+        world.now += ASK_AGAIN_SECONDS + 1
+        assert await observed(world) == (said, [NOT_OPEN])
+        world.server.report = rows(NotOpen(0, "fault", WHY))
+        world.now += ASK_AGAIN_SECONDS + 1
+        problem, _ = await observed(world)
+        assert problem.endswith(f"reports fault: {WHY}")
+
+
+async def test_a_report_that_is_late_does_not_make_a_fault_come_and_go() -> None:
+    async with running(reports=NEW) as world:
+        world.server.health = {0: False, 1: True}
+        world.server.report = rows(NotOpen(0, "fault", WHY))
+        assert (await world.observer.observe()).partitions[0].fault == WHY
+        world.server.reports_late = True
+        world.observer._reports._timeout_seconds = 0.05
+        for _ in range(2):
+            assert (await world.observer.observe()).partitions[0].fault == WHY
+        world.now += LATE_SECONDS
+        assert (await world.observer.observe()).partitions[0].not_open is None, "it is not known any longer"
+        world.observer._reports._timeout_seconds = 2.0
+        world.server.reports_late = False
+        world.server.report = rows(NotOpen(0, "recovering", "asking"))
+        seen = await world.observer.observe()
+        assert (seen.partitions[0].fault, str(seen.partitions[0].not_open)) == ("", "recovering: asking")
+        async with FakeServer(partitions=(0, 1), health={0: False, 1: True}).running() as other:
+            await register(world.writer, other, 2)
+            assert (await world.observer.observe()).partitions[0].not_open is None
 
 
 async def test_each_server_is_believed_about_its_own_partitions_that_are_not_open() -> None:

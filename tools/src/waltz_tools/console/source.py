@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from waltz_admin.cluster_status import ClusterStatus
 from waltz_admin.errors import UnreachableError
 from waltz_admin.kept_connections import KeptConnections
+from waltz_admin.kept_reports import KeptReports
 from waltz_admin.observer import ClusterObserver
-from waltz_admin.reports import DOES_NOT_REPORT, ServerReport, ask_reports
+from waltz_admin.reports import ServerReport
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 
 REPORT_SECONDS = 2.0
 """For the report of a server: it must not hold up what is observed."""
-ASK_AGAIN_SECONDS = 600.0
-"""A server that has no such report: it writes a line into its log for each question."""
 
 
 class ClusterSource:
@@ -40,8 +39,7 @@ class ClusterSource:
         self._store: ZooKeeperStore | None = None
         self._observer: ClusterObserver | None = None
         self._reporting = KeptConnections(tls, REPORT_SECONDS)
-        self._silent: dict[int, float] = {}
-        """Id of a server without such a report -> when it is asked again."""
+        self._reports = KeptReports(self._reporting, REPORT_SECONDS, time.monotonic)
 
     async def observe(self) -> ClusterStatus:
         """The state now. UnreachableError when ZooKeeper does not answer in time, and what it raises."""
@@ -67,19 +65,9 @@ class ClusterSource:
             raise
 
     async def reports(self, servers: Sequence[tuple[int, Endpoint]], parts: int) -> list[ServerReport]:
-        """What these servers report. One that has no such report is asked again after some minutes only, or
-        under its next id: a server that was replaced has another one."""
-        now = time.monotonic()
-        self._silent = {one: until for one, until in self._silent.items() if until > now}
-        asked = [one for one in servers if one[0] not in self._silent]
-        self._reporting.keep({endpoint for _, endpoint in asked})
-        found = await ask_reports(asked, parts, self._reporting.to, timeout_seconds=REPORT_SECONDS)
-        self._silent |= {one.server_id: now + ASK_AGAIN_SECONDS for one in found if one.silent}
-        left = {one: endpoint for one, endpoint in servers if one in self._silent}
-        known = {one.server_id for one in found}
-        return found + [
-            ServerReport(one, endpoint, DOES_NOT_REPORT) for one, endpoint in left.items() if one not in known
-        ]
+        """What these servers report; see `KeptReports`."""
+        self._reporting.keep({endpoint for _, endpoint in servers})
+        return await self._reports.ask(servers, parts)
 
     async def close(self) -> None:
         """End the connections; harmless when there are none."""

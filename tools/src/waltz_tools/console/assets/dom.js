@@ -108,7 +108,7 @@ export function finding(one, open) {
 
 export const STANDING = {
   current: "good", behind: "warn", incomplete: "warn", "not started": "warn", unknown: "warn", unavailable: "bad", unreachable: "bad",
-  "set back": "bad", "not assigned on the node": "bad", "ahead of ZooKeeper": "bad",
+  "set back": "bad", refused: "bad", "not assigned on the node": "bad", "ahead of ZooKeeper": "bad",
 };
 
 // One mark for each replica; its words are there for those who cannot see it.
