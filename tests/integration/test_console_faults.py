@@ -255,7 +255,8 @@ async def under_load(w: Watched) -> None:
 
 
 async def a_migration(w: Watched) -> None:
-    """A copy moves to a new node: it is filled there, then the old one goes. Both are on the timeline."""
+    """A copy moves to a new node: it is filled there, then the old one goes. Both are on the timeline. The
+    old node has its copy until it is asked to drop it."""
     role = await w.cluster.add_storage_node()
     new, old = str(w.cluster.storage_endpoint(role)), str(w.cluster.storage_endpoint("storage-1"))
     await w.waltz("zk", "assign-partition", "-s", new, "-p", "0")
@@ -271,6 +272,8 @@ async def a_migration(w: Watched) -> None:
     added = [text for text in timeline if text.startswith(new) and "added as a replica" in text]
     assert added, timeline
     assert any(f"{old}, partition 0: no longer a replica" in text for text in timeline), timeline
+    (found,) = await w.found("replica-surplus")
+    assert await w.carry_out(found) == ["waltz storage sync-partitions --remove-surplus"]
 
 
 Stage = Callable[[Watched], Awaitable[None]]
