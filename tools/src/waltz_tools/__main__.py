@@ -6,6 +6,7 @@ Exit codes: `waltz_runtime.exit_code`. With WALTZ_DEBUG=1 in the environment err
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 from waltz_runtime import standard_streams
 from waltz_runtime.exit_code import ExitCode
+from waltz_runtime.visible import VisibleFormatter, visible, visible_lines
 from waltz_tools.errors import ReaderGoneError
 from waltz_tools.extras import explained
 
@@ -36,6 +38,8 @@ def leave(work: Callable[[], int]) -> NoReturn:
     """Leave the interpreter with the exit code of `work`; Ctrl-C is one too."""
     try:
         standard_streams.complete()
+        if logging.lastResort is not None:  # writes the warnings of the client, and what peers say in them
+            logging.lastResort.setFormatter(VisibleFormatter())
         code = work()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -82,12 +86,12 @@ def show(error: BaseException) -> int:
     if os.environ.get("WALTZ_DEBUG"):
         import traceback
 
-        traceback.print_exception(error)
+        sys.stderr.write(visible_lines("".join(traceback.format_exception(error))))
     culprit = _first(error)
     if isinstance(culprit, ModuleNotFoundError):
         culprit = explained(culprit)
     line = as_started(" ".join(_message(culprit).split()))
-    sys.stderr.write(f"Error: {line}\n")
+    sys.stderr.write(f"Error: {visible(line)}\n")
     code = getattr(culprit, "exit_code", None)
     if isinstance(code, int):
         return code

@@ -1,24 +1,52 @@
 """Logging: structlog to standard error, one line per event, text for people or JSON for collectors.
 
-Lines of the standard `logging` module (aiohttp, kazoo, asyncio) go through the same renderer.
+Lines of the standard `logging` module (aiohttp, kazoo, asyncio) go through the same renderer. Text for people
+is `visible`: what a peer, a file or ZooKeeper says is in it.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from typing import TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from waltz_runtime.errors import LogLevelError
+from waltz_runtime.visible import visible, visible_lines
 
 _NOISY = {"kazoo.client": logging.WARNING, "asyncio": logging.WARNING, "aiohttp.access": logging.WARNING}
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
     """Writes one JSON object per line."""
+
+
+class _Quoted:
+    """A value that structlog's renderer, which quotes a text with spaces only, shows as `repr` does."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _visible_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for name, value in event.items():
+        if name == "event":
+            event[name] = visible(str(value))
+        elif isinstance(value, str) and not value.isprintable():
+            event[name] = _Quoted(value)
+    return event
+
+
+def _visible_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    held = io.StringIO()
+    structlog.dev.plain_traceback(held, exc_info)
+    out.write(visible_lines(held.getvalue()))
 
 
 def configure_logging(level: str = "INFO", json: bool = False) -> None:
@@ -33,19 +61,20 @@ def configure_logging(level: str = "INFO", json: bool = False) -> None:
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Processor
+    renderers: list[Processor]
     if json:
         shared.append(structlog.processors.format_exc_info)
-        renderer = structlog.processors.JSONRenderer()
+        renderers = [structlog.processors.JSONRenderer()]
     else:
-        renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        console = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=_visible_traceback
         )
+        renderers = [_visible_event, console]
     handler = _JsonHandler(sys.stderr) if json else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
     root = logging.getLogger()
@@ -72,4 +101,4 @@ def report_end(line: str) -> None:
     if any(isinstance(handler, _JsonHandler) for handler in logging.getLogger().handlers):
         structlog.get_logger(__name__).critical(line)
     else:
-        print(f"Error: {line}", file=sys.stderr, flush=True)
+        print(f"Error: {visible(line)}", file=sys.stderr, flush=True)

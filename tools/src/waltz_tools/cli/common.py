@@ -27,6 +27,7 @@ from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint, can_be_host
 from waltz_runtime.counting import new_event_loop
+from waltz_runtime.visible import visible
 from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
 
 T = TypeVar("T")
@@ -242,32 +243,38 @@ def render_listings(output: OutputFormat, listings: Sequence[Listing]) -> None:
     console = out_console()
     for listing in listings:
         if not listing.rows:
-            console.print(Text(listing.title, style="bold"))
+            console.print(_title(listing))
             continue
         console.print(listing_table(listing))
 
 
 def listing_table(listing: Listing) -> Table:
     """A listing as a table."""
-    table = Table(title=listing.title, title_justify="left", title_style="bold")
+    table = Table(title=_title(listing), title_justify="left")
     for column in listing.columns:
         table.add_column(column, overflow="fold")
     for row in listing.rows:
         # Text, not str: cells are data and never markup.
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(visible(_cell(value))) for value in row))
     return table
 
 
-def render_result(output: OutputFormat, line: str, **facts: object) -> None:
-    """One line for a person, or the facts as a JSON object."""
+def _title(listing: Listing) -> Text:
+    return Text(visible(listing.title), style="bold")
+
+
+def render_result(output: OutputFormat, *lines: str, **facts: object) -> None:
+    """Lines for a person, or the facts as a JSON object."""
     if output is OutputFormat.JSON:
         print_json(facts)
     else:
-        print_line(line)
+        for line in lines:
+            print_line(line)
 
 
 def print_json(value: object) -> None:
-    print_line(json.dumps(_plain(value), default=str))
+    """A JSON value on a line of standard output, at once. ReaderGoneError as `print_line`."""
+    _write_line(json.dumps(_plain(value), default=str))
 
 
 def _plain(value: object) -> object:
@@ -282,8 +289,12 @@ def _plain(value: object) -> object:
 
 
 def print_line(line: str) -> None:
-    """One line on standard output, at once. ReaderGoneError when the reader is gone (`waltz tail |
-    head`)."""
+    """One visible line for a person on standard output, at once. ReaderGoneError when the reader is gone
+    (`waltz tail | head`)."""
+    _write_line(visible(line))
+
+
+def _write_line(line: str) -> None:
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from waltz_runtime.visible import visible
 from waltz_tools.errors import ToolError, UsageError
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -23,7 +24,7 @@ def confirm(what: str, yes: bool) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{what}: pass --yes if that is meant (--dry-run shows what it would do)")
     try:
-        agreed = typer.confirm(f"{what}. Continue?", default=False, err=True)
+        agreed = typer.confirm(visible(f"{what}. Continue?"), default=False, err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
         sys.stderr.write("\n")
         agreed = False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from waltz_runtime.visible import visible
 from waltz_tools.cli.common import (
     OutputFormat,
     OutputOption,
@@ -236,7 +237,7 @@ def migrate(
 
 def _show_status(status_: Mapping[str, Any]) -> None:
     parts = (status_.get("phase"), status_.get("progress"), status_.get("message"))
-    sys.stderr.write(" ".join(str(part) for part in parts if part) + "\n")
+    sys.stderr.write(visible(" ".join(str(part) for part in parts if part)) + "\n")
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -304,7 +303,10 @@ async def _place(client: WaltzClient, partition: int, end: int, last: int, wante
 
 
 def _print(output: OutputFormat, line: dict[str, object]) -> None:
-    print_line(json.dumps(line) if output is OutputFormat.JSON else show(line))
+    if output is OutputFormat.JSON:
+        print_json(line)
+    else:
+        print_line(show(line))
 
 
 async def _until_interrupt(work: Coroutine[Any, Any, None]) -> None:

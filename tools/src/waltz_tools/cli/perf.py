@@ -102,6 +102,4 @@ def consumers(
 
 
 def _show(output: OutputFormat, facts: dict[str, object]) -> None:
-    render_result(
-        output, "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()), **facts
-    )
+    render_result(output, *(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()), **facts)

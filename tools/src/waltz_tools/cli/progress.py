@@ -9,6 +9,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from waltz_runtime.visible import visible
+
 
 class Advance(Protocol):
     """How far it is."""
@@ -28,13 +30,13 @@ def progress(text: str, total: float | None = None) -> Iterator[Advance]:
         console=console,
         disable=not console.is_terminal,
     )
-    task = bar.add_task(text, total=total)
+    task = bar.add_task(visible(text), total=total)
 
     def advance(done: float, total: float | None = None, text: str | None = None) -> None:
         if total is not None:
             bar.update(task, total=total)
         if text is not None:
-            bar.update(task, description=text)
+            bar.update(task, description=visible(text))
         bar.update(task, completed=done)
 
     with bar:

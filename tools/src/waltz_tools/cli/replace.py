@@ -112,8 +112,8 @@ def _print_plan(
     if output is OutputFormat.JSON:
         print_json({"dry_run": True, "old_known": known, "steps": steps})
     else:
-        lines = [f"would {step}" for step in steps] + ([] if known else [_unknown(before)])
-        print_line("\n".join(lines))
+        for line in [f"would {step}" for step in steps] + ([] if known else [_unknown(before)]):
+            print_line(line)
 
 
 def _run(

@@ -13,6 +13,7 @@ from waltz_admin.findings.rules import find, problems
 from waltz_admin.reports import LATENCY, ServerReport, read_reports
 from waltz_admin.status import read_status
 from waltz_cluster.replica_rules import Standing
+from waltz_runtime.visible import visible
 from waltz_tools.cli.common import Context, Listing, listing_table
 from waltz_tools.cli.figures import days_or_none, duration_or_none, size_or_none
 from waltz_tools.console.reports import NOTHING_SINCE, Since, since
@@ -146,7 +147,7 @@ async def live(
 def page(listings: list[Listing], lines: list[str]) -> Group:
     """The page as one thing to draw."""
     tables = [listing_table(listing) for listing in listings]
-    return Group(*tables, *(Text(line, style="bold red") for line in lines))
+    return Group(*tables, *(Text(visible(line), style="bold red") for line in lines))
 
 
 def _newest(partition: PartitionStatus) -> int:
