@@ -67,7 +67,7 @@ class _Page:
         if number is None:
             if isinstance(value, str):
                 name, labels, number = f"{name}_info", {**labels, "value": value}, 1
-            elif isinstance(value, list | tuple | set | frozenset | Mapping):
+            elif isinstance(value, list | Mapping):
                 name = meaning.prometheus or f"{name}_size"
                 number = len(value)
             else:
@@ -113,9 +113,10 @@ def number_of(value: object) -> float | None:
     """What can be a sample."""
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, int | float) and math.isfinite(value):
-        return value
-    return None
+    try:
+        return value if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # an integer beyond what a float holds
+        return None
 
 
 def _braces(labels: Mapping[str, str]) -> str:

@@ -1,11 +1,12 @@
 """The HTTP port of a service: `/ping`, `/buildinfo`, `/health`, `/metrics`, on the service's own loop.
 
 GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of
-release 0.13.2 for a request that accepts `application/json` or has no Accept header: tools of 0.13.2
-send no Accept header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents
-JSON. Every answer forbids caching. Metrics are put into words at most once a second, health once per turn of
-the loop, however often they are asked for. Bodies of requests are never read; connections are watched by
-`http_guard`.
+release 0.13.2 for a request that accepts `application/json` or has no Accept header: tools of 0.13.2 send no
+Accept header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents JSON.
+`/health` is 200, 500 with the reasons, or 503 when the check itself failed; a metric that cannot be read is
+left out, or has its error in its place in JSON. Every answer forbids caching. Metrics are put into words at
+most once a second, health once per turn of the loop, however often they are asked for. Bodies of requests are
+never read; connections are watched by `http_guard`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import asyncio
 import errno
 import json
 import logging
-import traceback
 from collections.abc import Callable
 
 from aiohttp import web
@@ -24,8 +24,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from waltz_runtime.counting import loop_counters
 from waltz_runtime.errors import HttpBindError
 from waltz_runtime.http_guard import HttpPort
+from waltz_runtime.instruments import Gauge, plain
 from waltz_runtime.metrics import TICK_SECONDS, MetricsRegistry
-from waltz_runtime.rendering import plain
 from waltz_runtime.slices import between_turns
 
 Health = Callable[[], tuple[bool, dict[str, object]]]
@@ -58,14 +58,17 @@ class HttpEndpoints:
         self._health = health
         self._health_name = health_name
         self._metrics = metrics
-        self._process = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._process)
+        process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=process)
+        self._process = Gauge("figures of the process", lambda: generate_latest(process).decode())
         self._http: HttpPort | None = None
         self._texts: dict[tuple[bool, bool], tuple[float, str]] = {}
         self._writing = asyncio.Lock()
         """Held while metrics are put into words: who asks meanwhile gets the same text."""
-        self._health_now: tuple[bool, dict[str, object]] | None = None
-        """The result of the check in this turn of the loop."""
+        self._health_now: tuple[int, object] | None = None
+        """The status and the body in this turn of the loop."""
+        self._health_error: str | None = None
+        """Why the last check failed."""
         self._ticker: asyncio.TimerHandle | None = None
         self._port: int | None = None
 
@@ -116,13 +119,29 @@ class HttpEndpoints:
 
     async def _answer_health(self, request: web.Request) -> web.Response:
         if self._health_now is None:
-            try:
-                self._health_now = self._health()
-            except Exception as failure:
-                self._health_now = False, {self._health_name: _describe(failure)}
+            self._health_now = self._checked()
             asyncio.get_running_loop().call_soon(self._forget_health)
-        healthy, body = self._health_now
-        return _json_response(body, pretty=_pretty(request), status=200 if healthy else 500)
+        status, body = self._health_now
+        return _json_response(body, pretty=_pretty(request), status=status)
+
+    def _checked(self) -> tuple[int, object]:
+        """A stack trace is for the log, once while the reason stays the same: everybody may ask here."""
+        error, before = None, self._health_error
+        try:
+            healthy, report = self._health()
+            status, body = 200 if healthy else 500, plain(report)
+        except Exception as failure:
+            name = self._health_name
+            error = (
+                f"the check {name} failed: {type(failure).__name__}: {failure}; the log has the stack trace"
+            )
+            status, body = 503, {name: {"healthy": False, "message": error}}
+            if error != before:
+                _log.exception("%s", error)
+        if before is not None and error is None:
+            _log.info("the check %s works again", self._health_name)
+        self._health_error = error
+        return status, body
 
     def _forget_health(self) -> None:
         self._health_now = None
@@ -134,7 +153,10 @@ class HttpEndpoints:
             text = await self._metrics_text(as_json, as_json and _pretty(request))
         if as_json:
             return web.Response(text=text, content_type="application/json")
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        # half of a surrogate pair, as in the name of a file, is in no UTF-8
+        return web.Response(
+            body=text.encode(errors="replace"), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+        )
 
     async def _metrics_text(self, as_json: bool, pretty: bool) -> str:
         """At most `METRICS_SECONDS` old when it was asked for: it takes milliseconds of the loop, which has
@@ -146,7 +168,8 @@ class HttpEndpoints:
                 text = await between_turns(self._metrics.json_slices(pretty=pretty))
             else:
                 text = await between_turns(self._metrics.prometheus_slices())
-                text += generate_latest(self._process).decode()
+                process, _ = self._process.value()
+                text += str(process or "")
             now = asyncio.get_running_loop().time()
             self._texts[as_json, pretty] = (now, text)
         return text
@@ -159,21 +182,9 @@ def _pretty(request: web.Request) -> bool:
     return request.query.get("pretty", "").lower() == "true"
 
 
-def _json_response(
-    body: dict[str, object], *, pretty: bool = False, status: int = 200, end: str = ""
-) -> web.Response:
-    text = json.dumps(plain(body), indent=2 if pretty else None, default=str) + end
+def _json_response(body: object, *, pretty: bool = False, status: int = 200, end: str = "") -> web.Response:
+    text = json.dumps(body, indent=2 if pretty else None, default=str) + end
     return web.Response(text=text, status=status, content_type="application/json")
-
-
-def _describe(failure: Exception) -> dict[str, object]:
-    stack = [line.strip() for line in traceback.format_tb(failure.__traceback__)]
-    text = str(failure)
-    return {
-        "healthy": False,
-        "message": text,
-        "error": {"type": type(failure).__name__, "message": text, "stack": stack},
-    }
 
 
 def _bind_error(host: str, port: int, failure: OSError) -> HttpBindError:

@@ -14,9 +14,13 @@ How the figures are written down (HTTP JSON, admin JSON, Prometheus, Graphite) i
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+_log = logging.getLogger(__name__)
 
 TICK_SECONDS = 5.0
 WINDOW_SECONDS = 60.0
@@ -219,19 +223,43 @@ def _quantile(filled: list[tuple[float, int]], count: int, q: float) -> float:
     return filled[-1][0]
 
 
-@dataclass(frozen=True, slots=True)
 class Gauge:
-    """A value asked for when somebody reads; `labels` are extra Prometheus labels."""
+    """A value asked for when somebody reads; `labels` are extra Prometheus labels, `name` is for the log."""
 
-    read: GaugeFunction
-    labels: Mapping[str, str]
+    __slots__ = ("_error", "_name", "_read", "labels")
+
+    def __init__(
+        self, name: str, read: GaugeFunction, labels: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._name = name
+        self._read = read
+        self.labels = labels
+        self._error: str | None = None
 
     def value(self) -> tuple[object, str | None]:
-        """The value, and why there is none: a failing gauge must not take the page down."""
+        """The value as JSON can carry it, and why there is none: one that fails must not take the page down.
+        It is logged when the reason changes."""
         try:
-            return self.read(), None
+            value, error = plain(self._read()), None
         except Exception as failure:
-            return None, f"{type(failure).__name__}: {failure}"
+            value, error = None, f"{type(failure).__name__}: {failure}"
+            if error != self._error:
+                _log.exception("the metric %s cannot be read: %s", self._name, error)
+        self._error = error
+        return value, error
+
+
+def plain(value: object) -> object:
+    """`value` as JSON can carry it: no infinite numbers, text keys, lists for sets and tuples."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(v) for v in value), key=str)
+    return value
 
 
 Metric = Gauge | Counter | Meter | Timer

@@ -43,7 +43,7 @@ class MetricsRegistry:
         self._metrics: dict[str, Metric] = {}
         self._groups: dict[str, list[str]] = {}
         """Keys in `_metrics` by the part of the name up to its last point."""
-        self._unpublished: list[tuple[Rates, Callable[[], int]]] = []
+        self._unpublished: list[tuple[Rates, Gauge]] = []
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -55,10 +55,11 @@ class MetricsRegistry:
         block."""
         labels = dict(labels or {})
         suffix = "{" + ",".join(f"{k}={v}" for k, v in labels.items()) + "}" if labels else ""
-        known = self._metrics.get(name + suffix)
+        key = name + suffix
+        known = self._metrics.get(key)
         if known is not None and not isinstance(known, Gauge):
             raise MetricNameError(f"metric {name} is already a {type(known).__name__.lower()}")
-        self._add(name, name + suffix, Gauge(fn, labels))
+        self._add(name, key, Gauge(key, fn, labels))
 
     def counter(self, name: str) -> Counter:
         """The counter of that name, made on first use."""
@@ -71,7 +72,7 @@ class MetricsRegistry:
     def rates_of(self, count: Callable[[], int]) -> Rates:
         """The rates of a count that somebody else keeps, read at each tick. They are not published."""
         made = Rates(self._clock())
-        self._unpublished.append((made, count))
+        self._unpublished.append((made, Gauge("whose rates are kept", count)))
         return made
 
     def timer(self, name: str) -> Timer:
@@ -93,8 +94,10 @@ class MetricsRegistry:
     def tick(self) -> float:
         """Bring all rates and windows up to date; returns the time it did so for."""
         now = self._clock()
-        for rates, count in self._unpublished:
-            rates.tick(now, count())
+        for rates, gauge in self._unpublished:
+            count, _ = gauge.value()
+            if isinstance(count, int):
+                rates.tick(now, count)
         for metric in self._metrics.values():
             if isinstance(metric, Meter | Timer):
                 metric.rates.tick(now, metric.count)

@@ -5,7 +5,6 @@ is in `exposition`.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 
 from waltz_runtime.exposition import number_of
@@ -92,20 +91,7 @@ def _kind(metric: Metric) -> str:
 
 def _gauge_json(gauge: Gauge) -> Json:
     value, error = gauge.value()
-    return {"value": plain(value)} if error is None else {"error": error}
-
-
-def plain(value: object) -> object:
-    """`value` as JSON can carry it: no infinite numbers, text keys, lists for sets and tuples."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, set | frozenset):
-        return sorted((plain(v) for v in value), key=str)
-    return value
+    return {"value": value} if error is None else {"error": error}
 
 
 def _http_rates(metric: Meter | Timer, now: float) -> Json:

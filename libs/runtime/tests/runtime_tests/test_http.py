@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Never
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -98,15 +100,103 @@ async def test_health_status_follows_the_truth() -> None:
         assert json.loads(body)["server-health-check"]["healthy"] is False
 
 
-async def test_health_check_that_raises_says_why() -> None:
+async def test_a_health_check_that_raises_says_why_and_only_the_log_has_the_stack_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    failing = [True]
+
     def health() -> tuple[bool, dict[str, object]]:
-        raise RuntimeError("no store")
+        if failing[0]:
+            raise RuntimeError("no store")
+        return healthy()
+
+    sentence = "the check server-health-check failed: RuntimeError: no store; the log has the stack trace"
+    async with endpoints(health) as http:
+        for _ in range(3):
+            status, headers, body = await ask(http, "/health")
+            assert (status, headers["content-type"].split(";")[0]) == (503, "application/json")
+            assert json.loads(body) == {"server-health-check": {"healthy": False, "message": sentence}}
+        assert (await ask(http, "/ping"))[0] == (await ask(http, "/metrics"))[0] == 200
+        (record,) = caplog.records
+        assert record.exc_info is not None
+        assert record.getMessage() == sentence
+        failing[0] = False
+        assert (await ask(http, "/health"))[0] == 200
+        failing[0] = True
+        assert (await ask(http, "/health"))[0] == 503
+        assert [record.levelname for record in caplog.records] == ["ERROR", "INFO", "ERROR"]
+
+
+async def test_a_health_report_that_cannot_be_written_down_is_a_check_that_failed() -> None:
+    """What it reports holds itself."""
+
+    def health() -> tuple[bool, dict[str, object]]:
+        report: dict[str, object] = {}
+        report["again"] = report
+        return True, report
 
     async with endpoints(health) as http:
-        status, _, body = await ask(http, "/health")
-        check = json.loads(body)["server-health-check"]
-        assert (status, check["healthy"], check["message"]) == (500, False, "no store")
-        assert check["error"]["type"] == "RuntimeError"
+        status, _, body = await ask(http, "/health?pretty=true")
+        assert status == 503
+        assert "RecursionError" in json.loads(body)["server-health-check"]["message"]
+
+
+class Unspeakable(dict[str, int]):
+    """Fails when it is written down."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+    def items(self) -> Never:
+        raise RuntimeError("no items")
+
+
+def raising() -> object:
+    raise RuntimeError("no gauge")
+
+
+GAUGES: list[Callable[[], object]] = [raising, Unspeakable, lambda: 10**400, lambda: "\udcff"]
+
+
+@pytest.mark.parametrize("gauge", GAUGES)
+async def test_one_metric_that_fails_leaves_the_others_on_the_page(
+    gauge: Callable[[], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with endpoints() as http:
+        registry = http._metrics
+        registry.gauge("waltz-server.broken", gauge)
+        registry.gauge("waltz-server.well", lambda: 7)
+        for accept in ("*/*", "application/json"):
+            status, _, body = await ask(http, "/metrics", accept=accept)
+            assert status == 200, body
+            if accept == "*/*":
+                names = {family.name for family in text_string_to_metric_families(body.decode())}
+                assert {"waltz_server_well", "waltz_server_x", "process_resident_memory_bytes"} <= names
+            else:
+                assert json.loads(body)["gauges"]["waltz-server.well"] == {"value": 7}
+        registry.to_admin_json()
+        assert "waltz-server.well 7 1" in registry.to_graphite("", 1)
+        assert len(caplog.records) == (gauge in (raising, Unspeakable)), "each once"
+
+
+async def test_what_fails_outside_of_gauges_leaves_the_page_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A count whose rates are kept, and the figures of the process."""
+
+    def broken(*_: object) -> Never:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr("waltz_runtime.http.generate_latest", broken)
+    async with endpoints() as http:
+        http._metrics.rates_of(broken)
+        for _ in range(2):
+            status, _, body = await ask(http, "/metrics", accept="*/*")
+            assert status == 200
+            assert b"waltz_server_x_total 3.0" in body
+            http._texts.clear()
+        assert len(caplog.records) == 2
 
 
 async def test_health_is_looked_at_once_per_turn_whoever_asks() -> None:
