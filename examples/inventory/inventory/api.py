@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from inventory.clerk import Clerk, OtherContentError, UnknownIdError
@@ -14,6 +15,7 @@ from inventory.store import RESERVED, Entry
 from waltz_client import WaltzClient, WaltzClientError
 from waltz_client.sql import SqlCallbacks
 
+LONGEST_NAME = 64
 MOST_PIECES = 10**9
 """In one request: what is in the log must fit the tables of every instance, for good. Stock has 64 bits,
 which is the sum of nine billion of the largest deliveries."""
@@ -98,11 +100,27 @@ def _error(status: int, error: Exception) -> web.Response:
 
 
 def pieces(warehouse: str, body: dict[str, object]) -> Pieces:
-    """The wish of a request; KeyError or ValueError for one that makes no sense. Not printable are NUL, which
-    PostgreSQL does not store, and halves of surrogate pairs, which are no text."""
+    """The wish of a request; KeyError or ValueError for one that makes no sense."""
     quantity = int(str(body["quantity"]))
     id, item = str(body["id"]), str(body["item"])
-    names_fit = all(0 < len(one) <= 64 and one.isprintable() for one in (warehouse, id, item))
-    if not (0 < quantity <= MOST_PIECES and names_fit):
-        raise ValueError(f"1 to {MOST_PIECES} pieces, and names of 1 to 64 printable characters")
+    _check_names(warehouse, id, item)
+    if not 0 < quantity <= MOST_PIECES:
+        raise ValueError(f"1 to {MOST_PIECES} pieces")
     return Pieces(warehouse, id, item, quantity)
+
+
+def _check_names(*names: str) -> None:
+    """ValueError. Not printable are NUL, which PostgreSQL does not store or compare with, and halves of
+    surrogate pairs, which are no text."""
+    if not all(0 < len(name) <= LONGEST_NAME and name.isprintable() for name in names):
+        raise ValueError(f"names have 1 to {LONGEST_NAME} printable characters")
+
+
+@web.middleware
+async def names_in_path(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """400 for a path with a name that no database takes, whatever the route."""
+    try:
+        _check_names(*request.match_info.values())
+    except ValueError as error:
+        return _error(400, error)
+    return await handler(request)

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from inventory.api import routes
+from inventory.api import names_in_path, routes
 from inventory.clerk import Clerk
 from inventory.clock import keep_time
 from inventory.events import HEADERS
@@ -102,6 +102,13 @@ def open_database(url: str) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
+def application(routes: web.RouteTableDef) -> web.Application:
+    """What answers with these routes, where the names in a path are some."""
+    app = web.Application(middlewares=[names_in_path])
+    app.add_routes(routes)
+    return app
+
+
 @asynccontextmanager
 async def instance(config: Config) -> AsyncIterator[web.Application]:
     """Follow the log, keep time, and answer what is asked of the application."""
@@ -114,8 +121,7 @@ async def instance(config: Config) -> AsyncIterator[web.Application]:
             async with WaltzClient.connect(config.client, callbacks, observers=[observer]) as client:
                 observer.watch(client, "inventory")
                 clerk = Clerk(client, callbacks, store, config.hold_ticks, config.deadline_seconds)
-                app = web.Application()
-                app.add_routes(routes(clerk, client, callbacks, registry))
+                app = application(routes(clerk, client, callbacks, registry))
                 async with asyncio.TaskGroup() as group:
                     clocks = [
                         group.create_task(keep_time(clerk, store, partition, config.tick_seconds))

@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from ledger.names import names_in_path
 from waltz_client import WaltzClientError
 
 
@@ -94,12 +95,17 @@ async def open_async_database(url: str) -> AsyncIterator[AsyncEngine]:
         await engine.dispose()
 
 
+def application(routes: web.RouteTableDef) -> web.Application:
+    """What answers with these routes, where the names in a path are some."""
+    app = web.Application(middlewares=[names_in_path])
+    app.add_routes(routes)
+    return app
+
+
 @asynccontextmanager
 async def http_server(routes: web.RouteTableDef, port: int) -> AsyncIterator[None]:
     """Serve the routes while inside."""
-    app = web.Application()
-    app.add_routes(routes)
-    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    runner = web.AppRunner(application(routes), shutdown_timeout=1.0)
     await runner.setup()
     try:
         try:

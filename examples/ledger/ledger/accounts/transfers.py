@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from ledger.accounts.store import Store
 from ledger.events import Event, Opened, Refused, Transfer, Transferred, encode
+from ledger.names import check_names
 from waltz_client import TransactionBuilder, WaltzClient
 from waltz_client.serializers import BYTES
 
@@ -87,7 +88,7 @@ def opening(book: str, body: dict[str, object]) -> Opened:
     """The wish of a request; ValueError or KeyError for one that makes no sense."""
     balance = int(str(body["balance"]))
     account = str(body["account"])
-    _check_names(book, account)
+    check_names(book, account)
     if not 0 <= balance <= MOST_MONEY:
         raise ValueError(f"a balance is 0 to {MOST_MONEY}")
     return Opened(book, account, balance)
@@ -97,14 +98,7 @@ def transferring(book: str, body: dict[str, object]) -> Transfer:
     """The wish of a request; ValueError or KeyError for one that makes no sense."""
     amount = int(str(body["amount"]))
     source, target = str(body["from"]), str(body["to"])
-    _check_names(book, str(body["id"]), source, target)
+    check_names(book, str(body["id"]), source, target)
     if not 0 < amount <= MOST_MONEY or source == target:
         raise ValueError(f"a transfer has an amount of 1 to {MOST_MONEY} and two accounts")
     return Transfer(book, str(body["id"]), source, target, amount)
-
-
-def _check_names(*names: str) -> None:
-    """Not printable are NUL, which PostgreSQL does not store, and halves of surrogate pairs, which are no
-    text."""
-    if not all(0 < len(name) <= 64 and name.isprintable() for name in names):
-        raise ValueError("names have 1 to 64 printable characters")

@@ -6,6 +6,7 @@ from flask import Flask, request
 
 from ledger.accounts.transfers import opening
 from ledger.branch.desk import Desk
+from ledger.names import check_names
 from waltz_client import WaltzClientError
 from waltz_client.sql import BlockingSqlApplier
 
@@ -13,6 +14,14 @@ from waltz_client.sql import BlockingSqlApplier
 def create_app(desk: Desk, applier: BlockingSqlApplier) -> Flask:
     """What the service answers."""
     app = Flask(__name__)
+
+    @app.before_request
+    def names_in_path() -> tuple[dict[str, str], int] | None:
+        try:
+            check_names(*(request.view_args or {}).values())
+        except ValueError as error:
+            return {"error": f"{type(error).__name__}: {error}"}, 400
+        return None
 
     @app.post("/books/<book>/accounts")
     def open_accounts(book: str) -> tuple[dict[str, str], int]:
