@@ -80,6 +80,15 @@ CLUSTER_BUGS = (
         "        self.valid = False\n        self._expired(reason)\n",
         "Partitions are given up more than once for one loss.",
     ),
+    # ---- what ZooKeeper takes
+    _bug(
+        "a_transaction_is_as_large_as_its_largest_write",
+        "A7",
+        "request_size.py",
+        "    return sum(_OP_BYTES + len(op.path.encode()) + _data_bytes(op) for op in ops)\n",
+        "    return max(_OP_BYTES + len(op.path.encode()) + _data_bytes(op) for op in ops)\n",
+        "ZooKeeper drops the connection of whoever joins writes that it takes one by one, again and again.",
+    ),
     # ---- writes that travel together
     _bug(
         "conflict_of_one_write_is_that_of_all",

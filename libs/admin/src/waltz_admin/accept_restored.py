@@ -15,11 +15,12 @@ from waltz_admin.one_history import check_one_history
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
 from waltz_admin.same_node import check_distinct
 from waltz_admin.storage_admin import NodeStatus, list_nodes, max_transaction_id
-from waltz_admin.tree import BATCH_BYTES, BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
+from waltz_admin.tree import BATCH_OPS, NodeMaps, admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import NodeExistsError, StoreError, VersionConflictError
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.request_size import BATCH_BYTES
 from waltz_cluster.store import CreateOp, Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint, PartitionId

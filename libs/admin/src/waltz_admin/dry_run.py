@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from waltz_cluster.errors import NodeExistsError
+from waltz_cluster.request_size import check_size
 from waltz_cluster.store import (
     CheckOp,
     CreateOp,
@@ -85,7 +86,9 @@ class DryRunStore:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
-        """Remembered, unless it is ephemeral (a lock); NodeExistsError as the real one."""
+        """Remembered, unless it is ephemeral (a lock). NodeExistsError and ZnodeTooLargeError as the real
+        one."""
+        check_size([CreateOp(path, data)])
         if not sequential and await self._store.exists(path) is not None:
             raise NodeExistsError(path)
         if not ephemeral:
@@ -93,7 +96,8 @@ class DryRunStore:
         return path
 
     async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
-        """Remembered; NoNodeError as the real one."""
+        """Remembered; NoNodeError, ZnodeTooLargeError as the real one."""
+        check_size([SetOp(path, data)])
         stat = (await self._store.get(path))[1]
         self.writes.append(("set", path))
         return stat
@@ -103,7 +107,8 @@ class DryRunStore:
         self.writes.append(("delete", path))
 
     async def transaction(self, ops: Sequence[Op]) -> None:
-        """Remembered."""
+        """Remembered; ZnodeTooLargeError as the real one."""
+        check_size(ops)
         for op in ops:
             match op:
                 case CreateOp():

@@ -11,9 +11,8 @@ from waltz_cluster.serializers import ConnectionMetadata, GroupDescriptor, Repli
 from waltz_cluster.store import Op, SetOp, ZooKeeperReads
 from waltz_protocol.types import Endpoint, PartitionId
 
-BATCH_BYTES = 256 * 1024
-"""Data of one transaction; ZooKeeper takes 1 MiB with all that belongs to it."""
 BATCH_OPS = 200
+"""Of one transaction, beside BATCH_BYTES of data."""
 
 
 _Map = TypeVar("_Map")

@@ -19,12 +19,13 @@ from waltz_admin.nested_roots import is_below, nested_roots
 from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import list_nodes
 from waltz_admin.subtree import Subtree, read_subtree
-from waltz_admin.tree import BATCH_BYTES, BATCH_OPS
+from waltz_admin.tree import BATCH_OPS
 from waltz_admin.tree_file import PARTITIONS, PRODUCERS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view
 from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.request_size import BATCH_BYTES, check_size
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -85,12 +86,15 @@ def _tree(found: Subtree, exported_at: str) -> ClusterTree:
 async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> bool:
     """Put the tree where nothing is; False when exactly this one is there already.
 
-    ClusterExistsError for anything else at the root, or another cluster above it; nothing was changed then.
+    ClusterExistsError for anything else at the root, or another cluster above it, ZnodeTooLargeError for a
+    znode that ZooKeeper does not take; nothing was changed then.
     What makes it a cluster, the data of the root and of the store, is written last, together: an import that
     was interrupted is no cluster for anybody, and the same import completes it.
     """
     tree = tree.settled()
     paths = ClusterPaths(root)
+    for path, znode in tree.znodes.items():
+        check_size([CreateOp(root + path, znode.data)])
     for _ in range(_ATTEMPTS):
         there = await read_subtree(store, root)
         if there and there[ROOT][0]:
@@ -152,6 +156,10 @@ def _batches(root: str, there: Subtree, tree: ClusterTree) -> Iterator[list[Op]]
     size = 0
     for path, znode in sorted(tree.znodes.items()):
         data = None if path in (ROOT, STORE) else znode.data
+        size += len(data or b"")
+        if batch and (size > BATCH_BYTES or len(batch) >= BATCH_OPS):
+            yield batch
+            batch, size = [], len(data or b"")
         if path not in there:
             later = znode.written and data is not None
             batch.append(CreateOp(root + path, None if later else data))
@@ -159,10 +167,6 @@ def _batches(root: str, there: Subtree, tree: ClusterTree) -> Iterator[list[Op]]
                 batch.append(SetOp(root + path, data, 0))
         elif data and there[path][0] != data:
             batch.append(SetOp(root + path, data, there[path][1].version))
-        size += len(data or b"")
-        if size > BATCH_BYTES or len(batch) > BATCH_OPS:
-            yield batch
-            batch, size = [], 0
     if batch:
         yield batch
 

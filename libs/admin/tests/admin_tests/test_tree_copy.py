@@ -16,13 +16,14 @@ from waltz_admin.errors import AdminError, ClusterExistsError, StorageNodeError,
 from waltz_admin.found_tree import BrokenTree
 from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, begun_number, rebuild_tree
 from waltz_admin.tree_copy import behind, in_memory, read_tree, write_tree
-from waltz_admin.tree_file import ClusterTree, decode, encode
+from waltz_admin.tree_file import ClusterTree, Znode, decode, encode
 from waltz_admin.view import ClusterView, probe
-from waltz_cluster.errors import ConnectionLostError
+from waltz_cluster.errors import ConnectionLostError, ZnodeTooLargeError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import ZooKeeperProducers
+from waltz_cluster.request_size import BATCH_BYTES, MAX_REQUEST_BYTES
 from waltz_cluster.serializers import (
     Checkpoint,
     Counter,
@@ -449,3 +450,28 @@ async def test_a_tree_that_is_in_use_after_its_rebuild_stays_without_advice_to_d
             await write_tree(store, ROOT, made)
         with pytest.raises(ClusterExistsError, match="there is another cluster at"):
             await write_tree(store, ROOT, await exported())
+
+
+@pytest.mark.looptime
+async def test_an_import_of_a_znode_that_zookeeper_does_not_take_writes_nothing() -> None:
+    """As from an ensemble that is configured to take more."""
+    tree, target = await exported(), empty()
+    producers = tree.znodes | {"/producers": Znode(b"", False)}
+    large = replace(tree, znodes=producers | {"/producers/orders": Znode(bytes(MAX_REQUEST_BYTES), False)})
+    with pytest.raises(
+        ZnodeTooLargeError, match=f"{ROOT}/producers/orders would have {MAX_REQUEST_BYTES} bytes"
+    ):
+        await write_tree(target, ROOT, large)
+    assert await target.get_children("/") == ([], ZnodeStat(0, 0, 0))
+
+
+@pytest.mark.looptime
+async def test_an_import_never_joins_more_than_zookeeper_takes() -> None:
+    tree, target = await exported(), empty()
+    sizes = (BATCH_BYTES - 1000, MAX_REQUEST_BYTES - 10_000, 5, MAX_REQUEST_BYTES - 10_000, 5)
+    made = {f"/producers/p{number}": Znode(bytes(size), False) for number, size in enumerate(sizes)}
+    assert await write_tree(
+        target, ROOT, replace(tree, znodes=tree.znodes | {"/producers": Znode(b"", False)} | made)
+    )
+    for path, znode in made.items():
+        assert (await target.get(ROOT + path))[0] == znode.data

@@ -89,6 +89,10 @@ class SessionLostError(StoreError):
     retriable = True
 
 
+class ZnodeTooLargeError(StoreError):
+    """ZooKeeper takes no request of this size; it was not sent, and nothing was written."""
+
+
 class AuthError(StoreError):
     """ZooKeeper refused the credentials, or they do not permit the operation."""
 

@@ -14,6 +14,7 @@ import asyncio
 from dataclasses import dataclass
 
 from waltz_cluster.errors import ConnectionLostError, SessionLostError, StoreError
+from waltz_cluster.request_size import BATCH_BYTES
 from waltz_cluster.store import SetOp, ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
 
@@ -22,8 +23,6 @@ MAX_WRITES = 100
 MAX_IN_FLIGHT = 4
 """Transactions (and writes that are alone); what is asked for meanwhile waits and is one with what follows,
 so a slow ZooKeeper gets fewer and larger ones."""
-MAX_BYTES = 256 * 1024
-"""Of data in one transaction; ZooKeeper takes a megabyte."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +84,7 @@ class JoinedWrites:
         size_bytes = taken = 0
         for write in self._waiting:
             size_bytes += len(write.op.data or b"")
-            if group and (len(group) == MAX_WRITES or size_bytes > MAX_BYTES):
+            if group and (len(group) == MAX_WRITES or size_bytes > BATCH_BYTES):
                 break
             taken += 1
             if not write.done.done():

@@ -17,8 +17,18 @@ from typing import TypeVar
 
 from waltz_cluster import errors
 from waltz_cluster.memory_tree import MemoryTree
+from waltz_cluster.request_size import check_size
 from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents
-from waltz_cluster.store import Op, SessionEvent, SessionListener, SessionState, Watch, ZnodeStat
+from waltz_cluster.store import (
+    CreateOp,
+    Op,
+    SessionEvent,
+    SessionListener,
+    SessionState,
+    SetOp,
+    Watch,
+    ZnodeStat,
+)
 
 T = TypeVar("T")
 
@@ -133,6 +143,7 @@ class TreeOperations(abc.ABC):
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
+        check_size([CreateOp(path, data)])
         if make_parents:
             return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
 
@@ -142,6 +153,7 @@ class TreeOperations(abc.ABC):
         return await self._call("create", path, action)
 
     async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
+        check_size([SetOp(path, data)])
         return await self._call("set", path, partial(self._tree.set, path, data, version))
 
     async def delete(self, path: str, *, version: int = -1) -> None:
@@ -150,6 +162,7 @@ class TreeOperations(abc.ABC):
     async def transaction(self, ops: Sequence[Op]) -> None:
         if ops:
             frozen = tuple(ops)
+            check_size(frozen)
             await self._call(
                 "transaction",
                 frozen[0].path,

@@ -113,7 +113,8 @@ class ZooKeeperStore(ZooKeeperReads, Protocol):
     """One ZooKeeper session after another; see the module for the rules.
 
     Every operation may raise ConnectionLostError, SessionLostError and AuthError besides what it names.
-    Cancelling a call leaves the outcome of a write unknown.
+    Cancelling a call leaves the outcome of a write unknown. A write that ZooKeeper does not take
+    (`request_size`) is a ZnodeTooLargeError, before it is sent.
     """
 
     @property

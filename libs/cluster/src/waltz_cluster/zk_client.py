@@ -27,6 +27,7 @@ from waltz_cluster import errors
 from waltz_cluster.acl import acl_text, parse_acl
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConfigError, ConnectError
+from waltz_cluster.request_size import check_size
 from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents, fire_from_thread
 from waltz_cluster.store import (
     CheckOp,
@@ -325,6 +326,7 @@ class KazooStore:
         sequential: bool = False,
         make_parents: bool = False,
     ) -> str:
+        check_size([CreateOp(path, data)])
         if make_parents:
             await self._create_chroot()
             return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
@@ -354,6 +356,7 @@ class KazooStore:
         return Create(whole_path, op.data, acl, 1 if op.ephemeral else 0)
 
     async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
+        check_size([SetOp(path, data)])
         return _stat(await self._call(f"set {path}", lambda: self._client.set_async(path, data, version)))
 
     async def acl(self, path: str) -> list[str]:
@@ -374,6 +377,7 @@ class KazooStore:
     async def transaction(self, ops: Sequence[Op]) -> None:
         if not ops:
             return
+        check_size(ops)
         request = self._client.transaction()
         for op in ops:
             self._add(request, op)

@@ -62,7 +62,7 @@ async def test_many_writes_are_several_transactions(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(joined_writes, "MAX_WRITES", 2)
     assert await asyncio.gather(*(writes.set(path, b"new", 0) for path in paths)) == [1] * 5
     assert sorted(operations) == ["set", "transaction", "transaction"]
-    monkeypatch.setattr(joined_writes, "MAX_BYTES", 7)
+    monkeypatch.setattr(joined_writes, "BATCH_BYTES", 7)
     operations.clear()
     assert await asyncio.gather(*(writes.set(path, b"5byte", 1) for path in paths)) == [2] * 5
     assert operations == ["set"] * 5

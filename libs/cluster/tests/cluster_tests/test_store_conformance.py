@@ -18,7 +18,9 @@ from waltz_cluster.errors import (
     NotEmptyError,
     SessionLostError,
     VersionConflictError,
+    ZnodeTooLargeError,
 )
+from waltz_cluster.request_size import MAX_REQUEST_BYTES, size_of
 from waltz_cluster.store import CheckOp, CreateOp, DeleteOp, SessionState, SetOp, ZooKeeperStore
 
 if TYPE_CHECKING:
@@ -253,3 +255,24 @@ async def test_cancelled_calls_leave_the_store_usable(store: ZooKeeperStore, roo
         task.cancel()
     assert store.state is SessionState.CONNECTED
     await store.exists(root)
+
+
+async def test_what_a_request_cannot_carry_is_refused_before_it_is_sent(
+    store: ZooKeeperStore, root: str
+) -> None:
+    """ZooKeeper drops the connection of whoever sends it, so no other request may suffer."""
+    most = MAX_REQUEST_BYTES - size_of([SetOp(root, b"")])
+    await store.create(root, bytes(most))
+    await store.set(root, bytes(most))
+    for write in (
+        store.set(root, bytes(2 * MAX_REQUEST_BYTES)),
+        store.set(root, bytes(most + 1)),
+        store.create(f"{root}/any/below", bytes(most + 1), make_parents=True),
+        store.transaction([SetOp(root, bytes(most // 2)), CreateOp(f"{root}/one", bytes(most // 2 + 2))]),
+    ):
+        with pytest.raises(ZnodeTooLargeError, match=f"{MAX_REQUEST_BYTES} bytes"):
+            await write
+    data, stat = await store.get(root)
+    assert (data, stat.version, stat.num_children) == (bytes(most), 1, 0)
+    assert store.state is SessionState.CONNECTED
+    assert store.epoch == 1

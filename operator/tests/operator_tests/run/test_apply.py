@@ -8,6 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.request_size import MAX_REQUEST_BYTES
+from waltz_cluster.store import SetOp
 from waltz_operator.kube.errors import KubeConflictError
 from waltz_operator.model.actions import (
     Action,
@@ -74,6 +77,23 @@ async def test_a_write_that_fails_ends_the_pass_with_its_line() -> None:
     assert outcome.done == ()
     assert outcome.failed == EVENT
     assert "it has changed" in outcome.error
+
+
+async def test_a_znode_that_zookeeper_does_not_take_is_a_refusal_and_not_tried_at_once() -> None:
+    """Sent, it would cut the connection of the operator, which would connect and send it again."""
+
+    class Writing(Hand):
+        async def carry_out(self, _action: object, _observation: object) -> None:
+            self.begun += 1
+            store = MemoryZooKeeper().session()
+            await store.create("/assignment", b"")
+            await store.transaction([SetOp("/assignment", bytes(2 * MAX_REQUEST_BYTES))])
+
+    hand = Writing()
+    outcome = await applier(hand).apply([EVENT, EVENT], cast("Any", Looked))
+    assert (outcome.done, outcome.failed, outcome.retriable, outcome.passing) == ((), EVENT, False, False)
+    assert f"/assignment would have {2 * MAX_REQUEST_BYTES} bytes" in outcome.error
+    assert outcome.error.endswith("over several clusters"), "the way out is not cut off"
 
 
 class Recording:
