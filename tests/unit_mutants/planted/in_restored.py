@@ -375,6 +375,22 @@ RESTORED_BUGS = (
         "A majority that was not set back loses its voice to one copy.",
     ),
     _bug(
+        "reset_copy_counts_as_kept_already",
+        "A1",
+        "keep_copy.py",
+        "    if copy is None or node not in before.replicas or not is_intact(before, node, copy):\n",
+        "    if copy is None or node not in before.replicas:\n",
+        "A partition that nobody can open is reported as done.",
+    ),
+    _bug(
+        "copy_among_others_counts_as_kept_already",
+        "A1",
+        "keep_copy.py",
+        "    if not needless:\n",
+        "    if not before.replicas:\n",
+        "A partition whose other replicas were reset is not decided anew, and its session is known to others.",
+    ),
+    _bug(
         "session_of_the_kept_copy_is_the_next",
         "B1",
         "keep_copy.py",

@@ -4,21 +4,27 @@ and what reads storage directories on names that are no files."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from waltz_admin import seeding
+from waltz_admin.copies import NodePartition
+from waltz_admin.keep_copy import KeptCopy
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_protocol.types import UNRESOLVED, PartitionId
 from waltz_runtime.exit_code import ExitCode
 from waltz_storage.engine.fence_repair import read_fence
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_tools.__main__ import run
+from waltz_tools.cli import storage_repairs
 
 from .test_cli import zookeeper  # noqa: F401
 from .test_disk import _crashed_with_a_journal
@@ -206,3 +212,28 @@ def test_what_is_not_a_regular_file_is_named_and_nothing_waits_for_it(
             assert str(path) in err, command
             assert ("not a regular file" in err) or ("Is a directory" in err), command
             assert len(err.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("zookeeper")
+def test_what_an_earlier_run_has_kept_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "own.yaml"
+    config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /nowhere\nssl.enabled: false\n")
+    zero, one = PartitionId(0), PartitionId(1)
+    copy = NodePartition(zero, 9, 4, 4, True, True, 4)
+    alone = {"a:1": ReplicaState(zero, "a:1", 9, UNRESOLVED)}
+    done = KeptCopy(zero, "a:1", 4, 9, alone, {"a:1": copy, "b:1": copy}, "it is the log already")
+
+    async def keep(*_: object, **__: object) -> list[KeptCopy]:
+        return [done, replace(done, partition_id=one, already="")]
+
+    monkeypatch.setattr(storage_repairs, "keep_copy", keep)
+    command = ["storage", "forget", "-c", str(config), "--keep", "a:1", "-p", "0,1", "--accept-data-loss"]
+    assert run([*command, "--output", "json"]) == ExitCode.OK
+    rows = json.loads(capsys.readouterr().out)["partitions"]
+    assert [(row["partition"], row["node"], row["what_becomes_of_it"]) for row in rows] == [
+        (0, "a:1", "kept: it is the log already"),
+        (1, "a:1", "kept: it is the log now"),
+        (1, "b:1", "given up, and filled from it"),
+    ]

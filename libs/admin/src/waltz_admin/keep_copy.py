@@ -13,9 +13,10 @@ lost. So a person names the copy, and
 It is a session of its own, and with the crash order of any other: its id is taken in ZooKeeper, where the
 node is listed for it beside the others, the node writes the session down, then ZooKeeper lists it alone.
 Interrupted between, it leaves a partition that is as closed as before: the node counts as set back, or as one
-of several that took part, so whoever comes back with more still wins. The command may be given again. Session
-ids that were given out after the copies were made may be known to nobody. So the new one is `FENCE_REACH`
-above all that are known: a process or a disk of that time that comes back is of an older session.
+of several that took part, so whoever comes back with more still wins. The command may be given again: what an
+earlier run has completed is left as it is, also where a server has opened the partition since. Session ids
+that were given out after the copies were made may be known to nobody. So the new one is `FENCE_REACH` above
+all that are known: a process or a disk of that time that comes back is of an older session.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ _ATTEMPTS = 20
 
 
 class PartlyKeptError(AdminError):
-    """It went wrong half-way; the text names the partitions that are done. Giving the command again for the
-    others is safe."""
+    """It went wrong half-way; the text names the partitions that are done. Giving the command again is
+    safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCopy:
     """What is decided for one partition. `copies`: what each node reports of its copy, the kept one among
-    them; `session_id`: of the session in which the node takes part alone."""
+    them; `session_id`: of the session in which the node takes part alone. `already`: why nothing has to be
+    done, empty when something has."""
 
     partition_id: int
     node: str
@@ -59,6 +61,7 @@ class KeptCopy:
     session_id: int
     replicas: Mapping[str, ReplicaState]
     copies: Mapping[str, NodePartition]
+    already: str = ""
 
 
 async def keep_copy(
@@ -73,28 +76,52 @@ async def keep_copy(
 ) -> list[KeptCopy]:
     """Make what `node` holds of these partitions their log; what was decided for each.
 
-    All are checked before the first is changed. `lost`: storage nodes whose disks are lost for good.
-    `dry_run`: nothing is changed. AdminError for an unknown partition, or one without metadata;
-    UnsafeChangeError, which says what to do, when it may not be done: nothing was changed then.
-    PartlyKeptError when it ended half-way.
+    All are checked before the first is changed. A partition that an earlier run has done is left as it is.
+    `lost`: storage nodes whose disks are lost for good. `dry_run`: nothing is changed. AdminError for an
+    unknown partition, or one without metadata; UnsafeChangeError, which says what to do, when it may not be
+    done: nothing was changed then. PartlyKeptError when it ended half-way.
     """
     view, answers, copies = await ask_everybody(store, root, tls, partitions)
     kept: list[KeptCopy] = []
+    in_vain = ""
     for partition in partitions:
         before = view.recorded(partition)
         if before is None or not before.replicas:
             raise AdminError(
                 f"partition {partition} has no metadata that lists a replica: nothing can be given up"
             )
+        nodes = nodes_of(view, partition, copies, lost)
         server = who_serves(view, partition, answers)
-        if server is not None:
-            raise UnsafeChangeError(
-                f"partition {partition}: server {server} serves it: nothing is to be given up"
-            )
-        kept.append(choose(partition, before, node, nodes_of(view, partition, copies, lost)))
+        needless = (
+            f"server {server} serves it: nothing is to be given up" if server else _why_not_now(before, nodes)
+        )
+        done = _done(partition, before, node, nodes, needless)
+        if server is not None and done is None:
+            raise UnsafeChangeError(f"partition {partition}: {needless}")
+        if needless and len(before.replicas) > 1:
+            in_vain = f"partition {partition}: {needless}"
+        kept.append(done or choose(partition, before, node, nodes))
+    if in_vain and all(one.already for one in kept):
+        raise UnsafeChangeError(in_vain)
     if not dry_run:
         await _carry_out(StoreMetadata(store, root), view, kept, tls)
     return kept
+
+
+def _done(
+    partition_id: int, before: PartitionMetadata, node: str, nodes: Nodes, needless: str
+) -> KeptCopy | None:
+    """What an earlier run has completed, None for anything else: the node holds what it is listed for, and
+    nothing has to be given up (`needless`: why): it is listed alone, or a server has opened the partition
+    from there."""
+    copy = nodes.held.get(node)
+    if copy is None or node not in before.replicas or not is_intact(before, node, copy):
+        return None
+    if not needless:
+        return None
+    already = "it is the log already" if len(before.replicas) == 1 else needless
+    held, replicas = dict(nodes.held), dict(before.replicas)
+    return KeptCopy(partition_id, node, _last(copy), before.session_id, replicas, held, already)
 
 
 def choose(partition_id: int, before: PartitionMetadata, node: str, nodes: Nodes) -> KeptCopy:
@@ -193,8 +220,10 @@ def _why_not_now(before: PartitionMetadata, nodes: Nodes) -> str:
 async def _carry_out(
     metadata: StoreMetadata, view: ClusterView, kept: Sequence[KeptCopy], tls: TlsSettings
 ) -> None:
-    done: list[int] = []
+    done = [one.partition_id for one in kept if one.already]
     for one in kept:
+        if one.already:
+            continue
         try:
             await _keep(metadata, view.store, one, tls)
         except (AdminError, ClusterError) as error:

@@ -156,9 +156,10 @@ class FakeNode:
         gauges: dict[str, Any] = {"waltz-storage.waltz-storage-partition-ids": {"value": sorted(self.status)}}
         for p, available in self.status.items():
             prefix = f"waltz-storage.partition-{p}"
-            gauges[f"{prefix}.session-id"] = {"value": self.session.session_id}
-            gauges[f"{prefix}.low-water-mark"] = {"value": self.session.low_water_mark}
-            gauges[f"{prefix}.local-low-water-mark"] = {"value": self.session.local_low_water_mark}
+            info = self.other_sessions.get(p) or self.session
+            gauges[f"{prefix}.session-id"] = {"value": info.session_id}
+            gauges[f"{prefix}.low-water-mark"] = {"value": info.low_water_mark}
+            gauges[f"{prefix}.local-low-water-mark"] = {"value": info.local_low_water_mark}
             gauges[f"{prefix}.flags"] = {"value": 4 + available}
         return {"gauges": gauges}
 

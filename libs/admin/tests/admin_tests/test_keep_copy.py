@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -251,3 +252,100 @@ async def test_what_was_done_before_an_error_is_named(monkeypatch: pytest.Monkey
         first, _ = await cluster.metadata.read_partition(0)
         assert first is not None
         assert set(first.replicas) == {name}
+
+
+@asynccontextmanager
+async def interrupted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """Two partitions of which a run that ended early has done the first."""
+    async with running(partitions=2) as cluster:
+        for node in cluster.nodes:
+            node.status[1] = True
+            await assignments.assign(cluster.store, ROOT, [1], node.connect_string, tls=NO_TLS)
+        await all_reset(cluster, 2)
+        await keep(cluster)
+        cluster.nodes[1].other_sessions[1] = SessionInfo(-1, -1, -1)
+        yield cluster
+
+
+async def keep_both(cluster: Cluster) -> list[KeptCopy]:
+    name = cluster.nodes[1].connect_string
+    return await keep_copy(cluster.store, ROOT, name, [0, 1], tls=NO_TLS)
+
+
+async def test_the_same_command_does_the_rest_of_an_interrupted_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with interrupted(monkeypatch) as cluster:
+        first = await cluster.metadata.read_partition(0)
+        done, kept = await keep_both(cluster)
+        assert done.already == "it is the log already"
+        assert not kept.already
+        assert await cluster.metadata.read_partition(0) == first, "nothing is written there"
+        second, _ = await cluster.metadata.read_partition(1)
+        assert second is not None
+        assert set(second.replicas) == {cluster.nodes[1].connect_string}
+        cluster.nodes[1].other_sessions.clear()
+        both = await keep_both(cluster)
+        assert all(one.already for one in both), "once more: nothing is left to do"
+
+
+async def test_what_a_server_opened_after_an_interrupted_run_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with interrupted(monkeypatch) as cluster, FakeServer().running() as server:
+        descriptor = ServerDescriptor(1, server.endpoint).to_bytes()
+        await cluster.store.create(f"{ROOT}/serverDescriptors/s_", descriptor, ephemeral=True)
+        server.health = {0: True}
+        first, version = await cluster.metadata.read_partition(0)
+        assert first is not None
+        cluster.nodes[0].other_sessions[0] = cluster.nodes[1].session
+        cluster.nodes[0].records = list(cluster.nodes[1].records)
+        names = (cluster.nodes[0].connect_string, cluster.nodes[2].connect_string)
+        joined = {name: ReplicaState(PartitionId(0), name, first.session_id, 8) for name in names}
+        opened = PartitionMetadata(3, first.session_id, {**first.replicas, **joined})
+        await cluster.metadata.write_partition(0, opened, version)
+        done, kept = await keep_both(cluster)
+        assert done.already == f"server {server.endpoint} serves it: nothing is to be given up"
+        assert not kept.already
+        assert (await cluster.metadata.read_partition(0))[0] == opened
+        server.health = {}  # stopped since, or about to open it again
+        cluster.nodes[1].other_sessions[1] = SessionInfo(-1, -1, -1)
+        done, _ = await keep_both(cluster)
+        assert "nothing has to be given up" in done.already
+        with pytest.raises(UnsafeChangeError, match=r"partition 0: .*can decide: nothing has to be given up"):
+            await keep(cluster)
+        server.health = {0: True}
+        with pytest.raises(UnsafeChangeError, match=r"partition 0: .* serves it: nothing is to be given up"):
+            await keep(cluster)  # of that one alone there is nothing to be done
+
+
+async def test_safety_a1_a_partition_is_not_done_because_another_copy_was_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor because a server serves it without this copy, or because this one is listed alone and was reset
+    since."""
+    async with interrupted(monkeypatch) as cluster, FakeServer().running() as server:
+        other = cluster.nodes[0].connect_string
+        with pytest.raises(UnsafeChangeError, match="partition 0: "):
+            await keep_copy(cluster.store, ROOT, other, [0, 1], tls=NO_TLS)
+        node = cluster.nodes[1]
+        node.session = SessionInfo(-1, -1, -1)
+        name = node.connect_string
+        both = await keep_copy(cluster.store, ROOT, name, [0, 1], tls=NO_TLS, dry_run=True)
+        assert [one.already for one in both] == ["", ""]
+        descriptor = ServerDescriptor(1, server.endpoint).to_bytes()
+        await cluster.store.create(f"{ROOT}/serverDescriptors/s_", descriptor, ephemeral=True)
+        server.health = {0: True}
+        with pytest.raises(UnsafeChangeError, match="serves it: nothing is to be given up"):
+            await keep_copy(cluster.store, ROOT, other, [0, 1], tls=NO_TLS)
+
+
+async def test_a_copy_that_is_listed_among_others_is_not_done() -> None:
+    """It holds what it should, and cannot decide without those that were reset."""
+    async with running() as cluster:
+        await all_reset(cluster)
+        cluster.nodes[1].session = SessionInfo(5, 6, 6)
+        (kept,) = await keep(cluster)
+        assert not kept.already
+        assert kept.session_id == 5 + FENCE_REACH + 1
+        after, _ = await cluster.metadata.read_partition(0)
+        assert after is not None
+        assert set(after.replicas) == {cluster.nodes[1].connect_string}

@@ -166,6 +166,11 @@ def _keep(
         ["Partition", "Node", "Node session", "Last record", "What becomes of it"],
     )
     for one in run_admin(config, work):
+        if one.already:
+            listing.add(
+                one.partition_id, one.node, one.session_id, one.last_transaction, f"kept: {one.already}"
+            )
+            continue
         for node in sorted({*one.copies, *one.replicas}, key=lambda name: (name != one.node, name)):
             copy = one.copies.get(node)
             becomes = "kept: it is the log now" if node == one.node else "given up, and filled from it"
