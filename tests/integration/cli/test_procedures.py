@@ -146,7 +146,7 @@ def test_zookeeper_is_put_back_from_an_older_copy(stage: Stage, load: Load) -> N
             stage.start(name)
         if not restarted:
             assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
-    stage.until(lambda: "accept-restored -p 0 --dry-run" in stage.waltz("doctor").out, "the fault is named")
+    stage.until(lambda: "accept-restored -p 0" in stage.waltz("doctor").out, "the fault is named")
     status = stage.waltz("cluster", "status", "--output", "json")
     assert "ZooKeeper is older than its replicas" in status.out
     dry, written, *_ = stage.follow(block("zookeeper-put-back"))

@@ -85,8 +85,8 @@ CLUSTER_BUGS = (
         "a_transaction_is_as_large_as_its_largest_write",
         "A7",
         "request_size.py",
-        "    return sum(_OP_BYTES + len(op.path.encode()) + _data_bytes(op) for op in ops)\n",
-        "    return max(_OP_BYTES + len(op.path.encode()) + _data_bytes(op) for op in ops)\n",
+        "    return sum(_AROUND_BYTES[type(op)] +",
+        "    return max(_AROUND_BYTES[type(op)] +",
         "ZooKeeper drops the connection of whoever joins writes that it takes one by one, again and again.",
     ),
     # ---- writes that travel together

@@ -233,7 +233,7 @@ def test_what_an_earlier_run_has_kept_is_one_line(
     assert run([*command, "--output", "json"]) == ExitCode.OK
     rows = json.loads(capsys.readouterr().out)["partitions"]
     assert [(row["partition"], row["node"], row["what_becomes_of_it"]) for row in rows] == [
-        (0, "a:1", "kept: it is the log already"),
+        (0, "a:1", "left as it is: it is the log already"),
         (1, "a:1", "kept: it is the log now"),
         (1, "b:1", "given up, and filled from it"),
     ]

@@ -42,6 +42,7 @@ from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
 _ATTEMPTS = 20
+_DONE = "it is the log already"
 
 
 class PartlyKeptError(AdminError):
@@ -101,7 +102,7 @@ async def keep_copy(
         if needless and len(before.replicas) > 1:
             in_vain = f"partition {partition}: {needless}"
         kept.append(done or choose(partition, before, node, nodes))
-    if in_vain and all(one.already for one in kept):
+    if in_vain and all(one.already not in ("", _DONE) for one in kept):
         raise UnsafeChangeError(in_vain)
     if not dry_run:
         await _carry_out(StoreMetadata(store, root), view, kept, tls)
@@ -117,9 +118,9 @@ def _done(
     copy = nodes.held.get(node)
     if copy is None or node not in before.replicas or not is_intact(before, node, copy):
         return None
-    if not needless:
+    if not needless or node in nodes.lost or knows_more(before, nodes.held):
         return None
-    already = "it is the log already" if len(before.replicas) == 1 else needless
+    already = _DONE if len(before.replicas) == 1 else needless
     held, replicas = dict(nodes.held), dict(before.replicas)
     return KeptCopy(partition_id, node, _last(copy), before.session_id, replicas, held, already)
 
@@ -230,7 +231,7 @@ async def _carry_out(
             if not done:
                 raise
             ids = ",".join(map(str, done))
-            raise PartlyKeptError(f"{error} (partitions {ids} are done already)") from error
+            raise PartlyKeptError(f"{error} (partitions {ids} are done, or need nothing)") from error
         done.append(one.partition_id)
 
 

@@ -93,8 +93,9 @@ async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> boo
     """
     tree = tree.settled()
     paths = ClusterPaths(root)
-    for path, znode in tree.znodes.items():
-        check_size([CreateOp(root + path, znode.data)])
+    for batch in _batches(root, {}, tree):
+        check_size(batch)
+    check_size([SetOp(root + path, tree.znodes[path].data) for path in (ROOT, STORE)])
     for _ in range(_ATTEMPTS):
         there = await read_subtree(store, root)
         if there and there[ROOT][0]:

@@ -247,7 +247,7 @@ async def test_what_was_done_before_an_error_is_named(monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(module, "_write_down", once)
         name = cluster.nodes[1].connect_string
-        with pytest.raises(PartlyKeptError, match=r"gone \(partitions 0 are done already\)"):
+        with pytest.raises(PartlyKeptError, match=r"gone \(partitions 0 are done, or need nothing\)"):
             await keep_copy(cluster.store, ROOT, name, [0, 1], tls=NO_TLS)
         first, _ = await cluster.metadata.read_partition(0)
         assert first is not None
@@ -296,7 +296,8 @@ async def test_what_a_server_opened_after_an_interrupted_run_is_left_to_it(
         server.health = {0: True}
         first, version = await cluster.metadata.read_partition(0)
         assert first is not None
-        cluster.nodes[0].other_sessions[0] = cluster.nodes[1].session
+        for node in cluster.nodes[:2]:
+            node.other_sessions[0] = cluster.nodes[1].session
         cluster.nodes[0].records = list(cluster.nodes[1].records)
         names = (cluster.nodes[0].connect_string, cluster.nodes[2].connect_string)
         joined = {name: ReplicaState(PartitionId(0), name, first.session_id, 8) for name in names}
@@ -336,6 +337,43 @@ async def test_safety_a1_a_partition_is_not_done_because_another_copy_was_kept(
         server.health = {0: True}
         with pytest.raises(UnsafeChangeError, match="serves it: nothing is to be given up"):
             await keep_copy(cluster.store, ROOT, other, [0, 1], tls=NO_TLS)
+
+
+async def test_safety_a8_nothing_is_done_where_zookeeper_is_older() -> None:
+    """It lists the copy alone, or so that some can decide, from a time before the last session."""
+    for listed in (1, 3):
+        async with running() as cluster:
+            newer, kept, third = cluster.nodes
+            names = [node.connect_string for node in (kept, newer, third)][:listed]
+            replicas = {name: ReplicaState(PartitionId(0), name, 5) for name in names}
+            await cluster.metadata.create_partition(0, PartitionMetadata(2, 5, replicas))
+            for node in (kept, third):
+                node.session, node.records = SessionInfo(5, 6, 6), records(8)
+            newer.session, newer.records = SessionInfo(9, 20, 20), records(30)
+            with pytest.raises(UnsafeChangeError, match="run `waltz zk accept-restored` first"):
+                await keep(cluster)
+
+
+async def test_what_is_done_is_listed_though_a_server_opened_another_partition_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with interrupted(monkeypatch) as cluster, FakeServer().running() as server:
+        await keep_both(cluster)
+        cluster.nodes[1].other_sessions.clear()
+        descriptor = ServerDescriptor(1, server.endpoint).to_bytes()
+        await cluster.store.create(f"{ROOT}/serverDescriptors/s_", descriptor, ephemeral=True)
+        server.health = {0: True}
+        first, version = await cluster.metadata.read_partition(0)
+        assert first is not None
+        joined = {
+            node.connect_string: ReplicaState(PartitionId(0), node.connect_string, first.session_id, 8)
+            for node in (cluster.nodes[0], cluster.nodes[2])
+        }
+        opened = PartitionMetadata(3, first.session_id, {**first.replicas, **joined})
+        await cluster.metadata.write_partition(0, opened, version)
+        served, done = await keep_both(cluster)
+        assert "serves it" in served.already
+        assert done.already == "it is the log already"
 
 
 async def test_a_copy_that_is_listed_among_others_is_not_done() -> None:

@@ -23,7 +23,7 @@ from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.producers import ZooKeeperProducers
-from waltz_cluster.request_size import BATCH_BYTES, MAX_REQUEST_BYTES
+from waltz_cluster.request_size import BATCH_BYTES, MAX_REQUEST_BYTES, size_of
 from waltz_cluster.serializers import (
     Checkpoint,
     Counter,
@@ -33,7 +33,7 @@ from waltz_cluster.serializers import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz_cluster.store import Watch, ZnodeStat, ZooKeeperStore
+from waltz_cluster.store import CreateOp, Watch, ZnodeStat, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId, Record, ReqId, SessionInfo
 
@@ -461,6 +461,14 @@ async def test_an_import_of_a_znode_that_zookeeper_does_not_take_writes_nothing(
     with pytest.raises(
         ZnodeTooLargeError, match=f"{ROOT}/producers/orders would have {MAX_REQUEST_BYTES} bytes"
     ):
+        await write_tree(target, ROOT, large)
+    assert await target.get_children("/") == ([], ZnodeStat(0, 0, 0))
+    path = (
+        f"{ROOT}/producers/orders"  # just what a write takes, and it is made empty and written in one request
+    )
+    most = bytes(MAX_REQUEST_BYTES - size_of([CreateOp(path, b"")]))
+    large = replace(tree, znodes=producers | {"/producers/orders": Znode(most, True)})
+    with pytest.raises(ZnodeTooLargeError, match="2 changes"):
         await write_tree(target, ROOT, large)
     assert await target.get_children("/") == ([], ZnodeStat(0, 0, 0))
 

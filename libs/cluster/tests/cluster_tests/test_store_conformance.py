@@ -262,7 +262,7 @@ async def test_what_a_request_cannot_carry_is_refused_before_it_is_sent(
 ) -> None:
     """ZooKeeper drops the connection of whoever sends it, so no other request may suffer."""
     most = MAX_REQUEST_BYTES - size_of([SetOp(root, b"")])
-    await store.create(root, bytes(most))
+    await store.create(root, b"")
     await store.set(root, bytes(most))
     for write in (
         store.set(root, bytes(2 * MAX_REQUEST_BYTES)),
@@ -274,5 +274,9 @@ async def test_what_a_request_cannot_carry_is_refused_before_it_is_sent(
             await write
     data, stat = await store.get(root)
     assert (data, stat.version, stat.num_children) == (bytes(most), 1, 0)
+    # A change of the replicas of many partitions looks whether each is still as it was read.
+    await store.transaction([SetOp(root, b""), *([CheckOp(root, 2)] * 10_000)])
+    with pytest.raises(ZnodeTooLargeError, match=r"60001 changes, .* for fewer partitions at a time"):
+        await store.transaction([SetOp(root, b""), *([CheckOp(root, 3)] * 60_000)])
     assert store.state is SessionState.CONNECTED
     assert store.epoch == 1

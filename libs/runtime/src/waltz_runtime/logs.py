@@ -38,6 +38,8 @@ def _visible_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     for name, value in event.items():
         if name == "event":
             event[name] = visible(str(value))
+        elif name in ("exception", "stack"):  # these the renderer puts below the line
+            event[name] = visible_lines(str(value))
         elif isinstance(value, str) and not value.isprintable():
             event[name] = _Quoted(value)
     return event

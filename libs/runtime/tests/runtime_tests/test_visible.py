@@ -63,6 +63,16 @@ def test_log_lines_for_people_are_visible(log: Callable[[], list[str]]) -> None:
     assert repr(HOSTILE) in lines[0], "escaped once"
 
 
+def test_a_stack_trace_that_a_library_hands_over_is_below_its_line(log: Callable[[], list[str]]) -> None:
+    configure_logging("INFO")
+    logging.getLogger("foreign").warning("failed", extra={"exception": "one\x1b\ntwo", "stack": "three"})
+    structlog.get_logger("ours").warning("failed", exception="one\x1b\ntwo", stack="three")
+    lines = log()
+    assert "failed" in lines[0]
+    assert lines.count(r"one\x1b") == lines.count("two") >= 1
+    assert all(line.isprintable() for line in lines)
+
+
 def test_json_log_lines_hold_the_text_itself(log: Callable[[], list[str]]) -> None:
     configure_logging("INFO", json=True)
     write_everything()

@@ -168,7 +168,11 @@ def _keep(
     for one in run_admin(config, work):
         if one.already:
             listing.add(
-                one.partition_id, one.node, one.session_id, one.last_transaction, f"kept: {one.already}"
+                one.partition_id,
+                one.node,
+                one.session_id,
+                one.last_transaction,
+                f"left as it is: {one.already}",
             )
             continue
         for node in sorted({*one.copies, *one.replicas}, key=lambda name: (name != one.node, name)):

@@ -39,28 +39,32 @@ _STEP_OF_TWO_HISTORIES = (
     "`waltz storage restore-reset DIR` on its directory, and start it: it is filled then; if it was ZooKeeper, reset nothing, "
     "and see docs/operations.md"
 )
+_KEEP_THE_SERVER = (
+    "do not stop or restart the server that reports this, and give the partition to no other one: what it has acknowledged is known "
+    "to it alone, and the next one opens without that. Then "
+)
 _STEP_OF_METADATA = (
     "restore ZooKeeper's data from a copy (docs/operations.md has the way); empty, reset and remove nothing on the nodes: only "
     "they know what was committed"
 )
-_STEP_OF_OTHERS = (
-    "settle what the reason names: nothing opens it before, and nothing of it is changed until then; bring back nodes and disks "
-    "that are missing, with the data they have, and empty, reset and remove none; see docs/operations.md"
-)
+_STEP_OF_RECORDS = "bring back nodes and disks that are missing, with the data they have; empty, reset and remove none; see docs/operations.md"
+_STEP_OF_OTHERS = f"settle what the reason names: nothing opens it before, and nothing of it is changed until then; {_STEP_OF_RECORDS}"
+_TWO_HISTORIES = ("in which no majority took part", "and hold different records")
 
 
 def case_of_fault(reason: str) -> tuple[Rule, str]:
     """The rule that a fault is a case of, and the next step, by the words in which the server gives its
     reason. Two histories come first: their reason names a session that a node has completed, too."""
-    if "put back to an earlier state" in reason:
+    if any(words in reason for words in _TWO_HISTORIES):
         return FAULT, _STEP_OF_TWO_HISTORIES
     if is_evidence(reason):
         return ZOOKEEPER_OLDER, STEP_OF_OLDER
-    if "lower-fence" in reason:
+    if reason.startswith("the fences of too many replicas"):
         return FAULT, _STEP_OF_FENCE
-    if reason.startswith("partition metadata "):
-        return FAULT, _STEP_OF_METADATA
-    return FAULT, _STEP_OF_OTHERS
+    lost = reason.startswith("partition metadata ")
+    if "this server" in reason:
+        return FAULT, _KEEP_THE_SERVER + (_STEP_OF_METADATA if lost else _STEP_OF_RECORDS)
+    return FAULT, _STEP_OF_METADATA if lost else _STEP_OF_OTHERS
 
 
 def step_of_not_open(reported: NotOpen | None) -> str:

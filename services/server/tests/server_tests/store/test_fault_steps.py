@@ -6,11 +6,13 @@ from __future__ import annotations
 import pytest
 
 from server_tests.store.fakes import ROOT, Cluster, entries, until
+from server_tests.store.model import answer, run_until_stuck
 from server_tests.store.test_older_copy import PATH, fault_of, put_back_all_but_a, sessions
-from server_tests.store.test_two_histories import LATER, put_back, recovered, voter
+from server_tests.store.test_two_histories import LATER, put_back, recovered, resolved_without_the_copy, voter
 from waltz_admin.findings.fault import FAULT, ZOOKEEPER_OLDER, case_of_fault
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_server.store.api import StoreState
+from waltz_server.store.recovery_steps import Condition
 
 pytestmark = pytest.mark.looptime
 
@@ -48,6 +50,17 @@ def test_two_histories_are_no_older_zookeeper_though_their_reason_names_a_later_
     assert "accept-restored" not in step
 
 
+def test_two_histories_are_none_either_where_this_session_was_written_down_already() -> None:
+    recovery, nodes = resolved_without_the_copy()
+    recovery.refuse("B", "its log differs from that of the other replicas (fork)")
+    answer(recovery, nodes, "C")
+    run_until_stuck(recovery, nodes, "AC", recovery.session_id)
+    condition, reason = recovery.condition()
+    assert condition is Condition.FAULT
+    assert "C has completed session" in reason
+    assert "accept-restored" not in case_of_fault(reason)[1]
+
+
 async def test_metadata_that_are_gone_lead_to_zookeepers_data() -> None:
     async with Cluster() as cluster:
         await sessions(cluster, 1)
@@ -79,6 +92,22 @@ async def test_records_that_are_missing_are_brought_back_and_nothing_is_emptied(
             cluster.nodes[name].start()
         await until(lambda: server.store.state is StoreState.FAULT, 60)
         reason = server.store.state_reason
-    rule, step = case_of_fault(reason)
+        rule, step = case_of_fault(reason)
+        assert rule is FAULT
+        assert "with the data they have; empty, reset and remove none" in step
+        # Only the memory of this server knows what was acknowledged.
+        assert step.startswith("do not stop or restart the server that reports this")
+        server.store.close()
+        other = cluster.server(generation=3)
+        await until(lambda: other.store.state is StoreState.OPEN, 120)
+        assert cluster.nodes["a:1"].max_txid == cluster.nodes["b:1"].max_txid == 4
+
+
+def test_what_zookeeper_or_a_node_proves_outlives_a_server() -> None:
+    proved = "a quorum holds records up to 4 only, but the low-water mark of c:1 proves 9 committed"
+    rule, step = case_of_fault(proved)
     assert rule is FAULT
-    assert "with the data they have, and empty, reset and remove none" in step
+    assert step.startswith("settle what the reason names: nothing opens it before")
+    first = "partition metadata has no replica states, but 9 was acknowledged by this server"
+    assert case_of_fault(first)[1].startswith("do not stop or restart the server")
+    assert "restore ZooKeeper's data" in case_of_fault(first)[1]

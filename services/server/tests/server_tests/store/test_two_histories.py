@@ -226,7 +226,7 @@ def test_safety_a8_a_replica_that_this_session_marked_is_not_left_out_for_a_late
     assert recovery.refusal_of("A") is recovery.refusal_of("B") is None
 
 
-def _resolved_without_the_copy(before: int = 1) -> tuple[Recovery, dict[str, Node]]:
+def resolved_without_the_copy(before: int = 1) -> tuple[Recovery, dict[str, Node]]:
     """A and B have resolved 25, and A, marked in session `before` last, is marked; the copy has not answered
     yet."""
     nodes = {"A": voter(), "B": voter(), "C": put_back(20, 30)}
@@ -246,7 +246,7 @@ def _resolved_without_the_copy(before: int = 1) -> tuple[Recovery, dict[str, Nod
 
 
 def test_safety_a8_a_late_copy_that_nobody_can_be_compared_with_waits() -> None:
-    recovery, nodes = _resolved_without_the_copy()
+    recovery, nodes = resolved_without_the_copy()
     for name in "AB":
         recovery.failed(name, "the connection broke")
     answer(recovery, nodes, "C")
@@ -255,7 +255,7 @@ def test_safety_a8_a_late_copy_that_nobody_can_be_compared_with_waits() -> None:
 
 
 def test_safety_a8_a_difference_from_what_this_session_marked_does_not_speak_against_that() -> None:
-    recovery, nodes = _resolved_without_the_copy(before=LATER + 1)
+    recovery, nodes = resolved_without_the_copy(before=LATER + 1)
     recovery.failed("A", "the connection broke")
     answer(recovery, nodes, "A")
     answer(recovery, nodes, "C")
