@@ -19,6 +19,7 @@ from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUG
 from tests.unit_mutants.planted.in_directory import DIRECTORY_BUGS
 from tests.unit_mutants.planted.in_faults import FAULT_BUGS
 from tests.unit_mutants.planted.in_histories import HISTORIES_BUGS
+from tests.unit_mutants.planted.in_idle_check import IDLE_CHECK_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_lost_files import LOST_FILES_BUGS
 from tests.unit_mutants.planted.in_nodes import NODE_BUGS
@@ -57,6 +58,7 @@ ALL_BUGS = (
     *WRITE_BEHIND_BUGS,
     *STORE_BUGS,
     *COMPARISON_BUGS,
+    *IDLE_CHECK_BUGS,
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CALLBACK_BUGS,

@@ -386,8 +386,8 @@ RESTORED_BUGS = (
         "copy_among_others_counts_as_kept_already",
         "A1",
         "keep_copy.py",
-        "    if not needless:\n",
-        "    if not before.replicas:\n",
+        "    if not needless or node in nodes.lost or",
+        "    if node in nodes.lost or",
         "A partition whose other replicas were reset is not decided anew, and its session is known to others.",
     ),
     _bug(

@@ -118,8 +118,9 @@ class SessionOfReplicas(Protocol):
     def link_of(self, name: str) -> ReplicaLink | None:
         """The connection to another replica."""
 
-    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None:
-        """See `ReplicaRecovery.headers_at`, of another replica."""
+    def headers_of(self, name: str, first: int, count: int) -> list[RecordHeader] | None: ...
+
+    def look(self, name: str) -> Callable[[int | RequestFailedError], None]: ...
 
     def suspect(self) -> None:
         """The node refused us: the session may be over."""
@@ -479,7 +480,8 @@ class ReplicaRecovery:
             reads=self._context.directory.copies_from(self.name),
         )
         self.become_voting(replica)
-        self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)
+        check = self._context.directory.idle_check
+        check.join(self.name, self.link, self._session_id, self._partition_id, lambda: run.look(self.name))
         session.enter(replica, resolved)
         self._headers = {}
 

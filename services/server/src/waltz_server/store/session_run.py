@@ -11,7 +11,7 @@ Order that must not change (A3): recovery -> metadata listing a quorum written -
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -19,9 +19,10 @@ import structlog
 from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.types import RecordHeader
 from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
+from waltz_server.store.idle_check import another_copy
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
@@ -133,6 +134,8 @@ class SessionRun:
         self._check_at = self._loop.time() + _FIRST_CHECK_SECONDS
         self._check_every = _FIRST_CHECK_SECONDS
         self._quorum_since: float | None = None
+        self._doubted: dict[str, str] = {}
+        """Replicas that are out if the session is still ours, and why."""
 
     # ---- what the store asks
 
@@ -191,6 +194,20 @@ class SessionRun:
         """A node refused us: look soon whether the session is still ours."""
         self._check_at = min(self._check_at, self._loop.time())
         self.changed.notify()
+
+    def look(self, name: str) -> Callable[[int | RequestFailedError], None]:
+        """The idle check asks a replica's node what it holds; what is given is called with the answer. One
+        that is not the copy which the session counts on is out, as with the append that it would refuse, if
+        the session is still ours."""
+        acknowledged = -1 if self.session is None else self.session.votes.durable(name)
+
+        def said(answer: int | RequestFailedError) -> None:
+            reason = another_copy(answer, self._session_id, acknowledged)
+            if reason is not None and self.session is not None and self.session.votes.has_voice(name):
+                self._doubted[name] = reason
+                self.suspect()
+
+        return said
 
     def replica_out(self, name: str, reason: str) -> None:
         """A replica is out of this session for good; only the next session can take it back."""
@@ -453,6 +470,11 @@ class SessionRun:
                 await self._context.keeper.check(self._session_id)
         except (ClusterError, TimeoutError) as error:
             self.note("cannot read partition metadata", reason=str(error))
+            return
+        doubted, self._doubted = self._doubted, {}
+        for name, reason in doubted.items():
+            if self.session is not None:
+                self.session.fail_replica(name, reason)
 
     def _next_wake(self, now: float, grace_ends: float | None, *, serving: bool = False) -> float | None:
         times = [self._check_at]

@@ -1,5 +1,5 @@
-"""Health is true while nobody appends: the server asks its storage nodes, one question per node and
-interval."""
+"""Health is true while nobody appends: the server asks its storage nodes a few questions per interval. And a
+copy that is another one is found out without an append."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 
 import pytest
 
-from server_tests.store.fakes import Cluster, FakeLink, FakeNode, Server, entries, until
+from server_tests.store.fakes import PARTITION, Cluster, FakeLink, FakeNode, Server, entries, until
 from waltz_protocol.errors import RequestFailedError
 from waltz_server.store.api import StoreSettings, StoreState
-from waltz_server.store.idle_check import IdleCheck
+from waltz_server.store.idle_check import ASKED_PARTITIONS, IdleCheck
 
 pytestmark = pytest.mark.looptime
 
@@ -60,13 +60,57 @@ async def test_a_node_that_hangs_ends_no_session_that_has_no_appends() -> None:
 
 
 async def test_the_check_raises_no_fence_of_another_session() -> None:
+    """A later owner has fenced the nodes: the earlier one looks into ZooKeeper, and leaves."""
     async with Cluster() as cluster:
         server = await opened(cluster)
-        cluster.nodes["a:1"].fence = 7  # a later owner fenced it, and has not come further yet
+        later = cluster.server(generation=3)
+        await later.opened()
         await asyncio.sleep(60)
-        assert cluster.nodes["a:1"].fence == 7
-        assert {cluster.nodes[name].fence for name in ("b:1", "c:1")} == {server.store.session_id}
-        assert server.store.healthy  # a refusal is an answer
+        assert {node.fence for node in cluster.nodes.values()} == {later.store.session_id}
+        assert later.store.healthy
+        assert later.listener.opened == 1
+        assert "newer generation" in server.store.state_reason
+
+
+@pytest.mark.parametrize("given_up", [True, False], ids=["given up", "set back"])
+async def test_safety_a1_another_copy_is_found_out_and_filled_without_an_append(given_up: bool) -> None:
+    async with Cluster() as cluster:
+        server = await opened(cluster)
+        await server.append(entries(10))
+        await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()))
+        node = cluster.nodes["a:1"]
+        if given_up:
+            node.rebuild()
+        else:
+            del node.log[4:]
+        await until(lambda: node.max_txid == 9 and server.store.session_id > 0, NOTICED_SECONDS + 10)
+        await until(lambda: all(replica.state == "voting" for replica in server.store.replicas))
+        assert server.store.healthy
+        await asyncio.sleep(600)
+        assert server.store.session_id <= 2
+
+
+async def test_an_answer_that_an_append_has_overtaken_says_nothing() -> None:
+    """The node answered before it took the append, and both answers arrive together."""
+    async with Cluster() as cluster:
+        server = await opened(cluster)
+        asked = server.directory.idle_check._sessions["a:1"][PARTITION].look()
+        await server.append(entries(10))
+        await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()))
+        asked(-1)
+        await asyncio.sleep(600)
+        assert server.store.session_id == 0
+        server.directory.idle_check._sessions["a:1"][PARTITION].look()(-1)
+        await until(lambda: server.store.session_id == 1)
+
+
+async def test_a_refusal_that_is_no_fence_is_an_answer() -> None:
+    async with Cluster() as cluster:
+        server = await opened(cluster)
+        cluster.nodes["a:1"].refuse = lambda kind, session: "not now" if kind == "max" else None
+        await asyncio.sleep(60)
+        assert server.store.session_id == 0
+        assert server.store.healthy
 
 
 async def test_without_an_open_session_nobody_is_asked() -> None:
@@ -79,15 +123,15 @@ async def test_without_an_open_session_nobody_is_asked() -> None:
         assert {name: len(node.calls) for name, node in cluster.nodes.items()} == before
 
 
-async def test_a_node_of_a_thousand_partitions_is_asked_once_per_interval() -> None:
+async def test_a_node_of_a_thousand_partitions_is_asked_about_some_in_each_interval() -> None:
     node = FakeNode("a:1")
     link = FakeLink(node, SETTINGS.request_timeout_seconds)
     check = IdleCheck(SETTINGS)
     for partition in range(1000):
-        check.join("a:1", link, 0, partition)
+        check.join("a:1", link, 0, partition, lambda: lambda _: None)
     task = asyncio.get_running_loop().create_task(check.run())
     await asyncio.sleep(10.5 * SETTINGS.idle_check_interval_ms / 1000)
-    assert node.calls == ["max"] * 10
+    assert node.calls == ["max"] * 10 * ASKED_PARTITIONS
     node.answers = False
     await asyncio.sleep(NOTICED_SECONDS)
     assert check.problem("a:1") == "does not answer"
@@ -103,7 +147,7 @@ async def test_a_closed_connection_is_no_silence() -> None:
     node = FakeNode("a:1")
     link = FakeLink(node, SETTINGS.request_timeout_seconds)
     check = IdleCheck(SETTINGS)
-    check.join("a:1", link, 5, 0)
+    check.join("a:1", link, 5, 0, lambda: lambda _: None)
     check.leave("a:1", 4, 0)
     node.refuse = lambda kind, session: "no"
     with pytest.raises(RequestFailedError):

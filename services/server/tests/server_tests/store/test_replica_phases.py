@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +11,7 @@ from server_tests.store.fakes import NAMES, PARTITION, ROOT, Cluster, entries, u
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import RecordHeader, SessionInfo
 from waltz_server.store.api import ReplicaPhase, StoreSettings
 from waltz_server.store.metadata_keeper import MetadataKeeper
@@ -34,6 +36,9 @@ class NoSession:
         return None
 
     def link_of(self, name: str) -> ReplicaLink | None:
+        raise NotImplementedError(name)
+
+    def look(self, name: str) -> Callable[[int | RequestFailedError], None]:
         raise NotImplementedError(name)
 
     def suspect(self) -> None:
