@@ -57,6 +57,7 @@ def test_examples_speak_of_the_same_cluster() -> None:
     nodes: dict[str, set[str]] = {}
     migrations: list[Document] = []
     names: dict[str, set[int]] = {}
+    zookeepers: dict[str, set[str]] = {}
     for path in EXAMPLES:
         for document in documents(path):
             if document["kind"] == "WaltzCluster":
@@ -65,9 +66,11 @@ def test_examples_speak_of_the_same_cluster() -> None:
                     node.reference for node in storage_nodes(made)
                 )
                 names.setdefault(made.metadata.name, set()).add(made.spec.partitions)
+                zookeepers.setdefault(made.metadata.name, set()).add(made.spec.zookeeper.model_dump_json())
             elif document["kind"] == "WaltzMigration":
                 migrations.append(document)
     assert all(len(partitions) == 1 for partitions in names.values()), "partitions never change"
+    assert all(len(one) == 1 for one in zookeepers.values()), "TLS of the managed ZooKeeper never changes"
     assert len({migration["metadata"]["name"] for migration in migrations}) == len(migrations)
     for migration in migrations:
         spec = parse_migration(with_namespace(migration)).spec

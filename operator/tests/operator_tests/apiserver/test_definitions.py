@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -80,6 +81,32 @@ def test_the_server_takes_every_example(plane: Plane) -> None:
                 )
 
     on_the_server(plane, "examples", work)
+
+
+def test_the_examples_of_one_cluster_are_taken_one_over_the_other(plane: Plane) -> None:
+    """An example that changes the cluster of another one can be applied over it, and that one again."""
+    clusters: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in sorted((ROOT / "manifests/examples").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] == WALTZ_CLUSTER.kind:
+                clusters.setdefault(document["metadata"]["name"], {})[path.name] = document
+    assert {"ledger.yaml", "drain-node.yaml", "grow-groups.yaml", "grow-nodes.yaml"} <= {*clusters["ledger"]}
+
+    async def work(kube: KubeClient) -> None:
+        said = []
+        for documents in clusters.values():
+            for first, second in permutations(documents, 2):
+                body = documents[first]
+                body["metadata"]["namespace"] = "over"
+                made = await kube.create(body)
+                text = await refusal(kube, {**made, "spec": documents[second]["spec"]}, changed=True)
+                said += [f"{second} over {first}: {text}"] if text else []
+                await kube.delete(
+                    WALTZ_CLUSTER, "over", made["metadata"]["name"], uid=made["metadata"]["uid"]
+                )
+        assert said == []
+
+    on_the_server(plane, "over", work)
 
 
 @pytest.mark.long
