@@ -30,6 +30,15 @@ OPERATOR_PASS_BUGS = (
         "",
         "The plans of many migrations are made in one turn of the loop, and the Lease is not renewed.",
     ),
+    # ---- a cluster that is adopted
+    _plan(
+        "a_paused_adoption_begins",
+        "operator",
+        "cluster.py",
+        "    if decision.invalid is not None or facts.desired.paused:\n",
+        "    if decision.invalid is not None:\n",
+        "Servers start on a cluster of 0.13.2 before a person has read what the operator found.",
+    ),
     # ---- name servers that are silent
     _run(
         "clusters_look_names_up_together",

@@ -113,6 +113,15 @@ def test_there_is_an_example_of_every_feature() -> None:
     assert any(not spec.approve for spec in migrations)
 
 
+def test_the_example_of_an_adoption_starts_nothing_and_encrypts() -> None:
+    """Its conditions are read first, and 0.13.2 has no plaintext."""
+    (document,) = documents(MANIFESTS / "examples/adopt.yaml")
+    spec = parse_cluster(with_namespace(document)).spec
+    assert spec.zookeeper.adopt_key
+    assert spec.paused
+    assert spec.tls.mode.value == "Secret"
+
+
 # -- rights --------------------------------------------------------------------------------------------------
 
 
