@@ -164,6 +164,7 @@ async def alerts_fire(cluster: LocalCluster, prometheus: Prometheus) -> None:
     await prometheus.until_silent()
     await cluster.kill_role("storage-1")
     await prometheus.until_firing("WaltzProcessDown", CLUSTER | {"pod": "storage-1"})
+    await prometheus.until_firing("WaltzReplicaNotVoting", CLUSTER)
     assert "WaltzPartitionUnavailable" not in await prometheus.firing(), "two of three are a quorum"
     await cluster.kill_role("storage-2")
     await prometheus.until_firing("WaltzPartitionUnavailable", CLUSTER | {"partition": "3"})

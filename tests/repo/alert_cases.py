@@ -98,6 +98,16 @@ CASES = (
         "2 copies of demo/ledger are not caught up.",
         (_operator("replicas", "24x20"), _operator("replicas_caught_up", "24x20")),
     ),
+    Case(  # of a partition that has just moved, the server that was left behind does not count twice
+        "WaltzReplicaNotVoting", 16,
+        (
+            _server("replicas_not_voting", "1x20", partition="3"), _server("replicas_not_voting", "1x20", 1, partition="3"),
+            _server("replicas_not_voting", "1x20", 1, partition="4"), _server("replicas_not_voting", "0x20", partition="5"),
+        ),
+        _CLUSTER,
+        "2 copies of demo/ledger do not vote.",
+        (_server("replicas_not_voting", "0x20", partition="3"), _server("replicas_not_voting", "0x20", 1, partition="4")),
+    ),
     Case(
         "WaltzReplicaLagging", 16,
         (_server("high_water_mark", "300000x20", partition="3"), _node("max_transaction_id", "100x20", partition="3")),

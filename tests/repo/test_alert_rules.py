@@ -10,11 +10,9 @@ import yaml
 
 from tests.repo.alert_cases import CASES, Series
 from tests.repo.promtool import needs_promtool, promtool
-from tests.repo.test_metrics_doc import ALERTS, all_rows
+from tests.repo.test_metrics_doc import ALERT_FILES, ALERTS, OPERATOR_ALERTS, alert_rules, all_rows
 
-RULES: dict[str, dict[str, Any]] = {
-    rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
-}
+RULES: dict[str, dict[str, Any]] = {rule["alert"]: rule for rule in alert_rules()}
 SCRAPED = {"namespace", "pod", "app_kubernetes_io_instance", "app_kubernetes_io_component"}
 """Labels that the scrape configuration adds to those of a server or storage node."""
 
@@ -50,7 +48,8 @@ def _test_of(number: int) -> list[dict[str, Any]]:
 
 @needs_promtool
 def test_the_rules_are_rules() -> None:
-    assert f"{len(RULES)} rules found" in promtool("check", "rules", ALERTS)
+    for path in ALERT_FILES:
+        assert f"{len(alert_rules(path))} rules found" in promtool("check", "rules", path)
 
 
 @needs_promtool
@@ -58,7 +57,30 @@ def test_each_alert_fires_and_is_silent_when_all_is_well(tmp_path: Path) -> None
     tests = [one for number in range(len(CASES)) for one in _test_of(number)]
     path = tmp_path / "cases.yaml"
     path.write_text(
-        yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests})
+        yaml.safe_dump(
+            {"rule_files": [str(file) for file in ALERT_FILES], "evaluation_interval": "1m", "tests": tests}
+        )
+    )
+    promtool("test", "rules", path)
+
+
+def test_what_needs_the_operator_is_in_a_file_of_its_own() -> None:
+    """Without the operator its metrics are absent: such a rule would never fire, or permanently."""
+    for path, needs_it in ((ALERTS, False), (OPERATOR_ALERTS, True)):
+        for rule in alert_rules(path):
+            assert ("waltz_operator_" in rule["expr"]) == needs_it, rule["alert"]
+
+
+@needs_promtool
+def test_nothing_fires_where_neither_process_nor_operator_is_scraped(tmp_path: Path) -> None:
+    """As on machines whose Prometheus has `alerts.yaml` alone."""
+    silent = [
+        {"eval_time": "2h", "alertname": rule["alert"], "exp_alerts": []} for rule in alert_rules(ALERTS)
+    ]
+    path = tmp_path / "nothing.yaml"
+    test = {"interval": "1m", "input_series": [], "alert_rule_test": silent}
+    path.write_text(
+        yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [test]})
     )
     promtool("test", "rules", path)
 

@@ -5,6 +5,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -31,6 +32,15 @@ from waltz_storage.service.metrics import StorageMetrics
 
 DOCUMENT = ROOT / "docs" / "metrics.md"
 ALERTS = ROOT / "manifests" / "monitoring" / "alerts.yaml"
+OPERATOR_ALERTS = ALERTS.with_name("alerts-operator.yaml")
+ALERT_FILES = (ALERTS, OPERATOR_ALERTS)
+"""The second one is for where the operator runs, and only there."""
+
+
+def alert_rules(*files: Path) -> list[dict[str, Any]]:
+    """The rules of these files; of all where none is given."""
+    documents = [yaml.safe_load(path.read_text()) for path in files or ALERT_FILES]
+    return [rule for document in documents for group in document["groups"] for rule in group["rules"]]
 
 
 class Row(NamedTuple):
@@ -121,10 +131,9 @@ def labels_of(owner: object) -> dict[str, str]:
 def alerts() -> dict[str, list[str]]:
     """Metric → the alerts whose rules name it."""
     found: dict[str, list[str]] = {}
-    for group in yaml.safe_load(ALERTS.read_text())["groups"]:
-        for rule in group["rules"]:
-            for name in sorted(set(re.findall(r"\bwaltz_[a-z_]+", rule["expr"]))):
-                found.setdefault(name, []).append(rule["alert"])
+    for rule in alert_rules():
+        for name in sorted(set(re.findall(r"\bwaltz_[a-z_]+", rule["expr"]))):
+            found.setdefault(name, []).append(rule["alert"])
     return found
 
 

@@ -36,9 +36,9 @@ _COUNT_OF_PARTITIONS = (
 )
 
 
-def wrong(title: str, says: str, expr: str, *alerts: str) -> Panel:
+def wrong(title: str, says: str, expr: str, *alerts: str, width: int = 4) -> Panel:
     """A number that is 0 when all is well."""
-    return Panel(title, says, (Query(expr),), kind="stat", width=4, height=4, red=1, alerts=alerts)
+    return Panel(title, says, (Query(expr),), kind="stat", width=width, height=4, red=1, alerts=alerts)
 
 
 WELL = Row(
@@ -49,12 +49,14 @@ WELL = Row(
             "Their server has no healthy store session.",
             f"count(max by (partition) (waltz_server_healthy{{{CLUSTER}}}) == 0) or vector(0)",
             "WaltzPartitionUnavailable",
+            width=3,
         ),
         wrong(
             "Partitions without a server",
             "No server reports them.",
             f"{_COUNT_OF_PARTITIONS} - (count(count by (partition) (waltz_server_healthy{{{CLUSTER}}})) or vector(0))",
             "WaltzPartitionUnowned",
+            width=3,
         ),
         wrong(
             "Silent processes",
@@ -62,18 +64,28 @@ WELL = Row(
             f'count(up{{{CLUSTER}, app_kubernetes_io_component=~"server|storage"}} == 0) or vector(0)',
             "WaltzProcessDown",
             "WaltzNodeUnreachable",
+            width=3,
+        ),
+        wrong(
+            "Copies that do not vote",
+            "Away or silent, refused, being filled, or behind: the servers do not count on them.",
+            f"sum(max by (partition) (waltz_server_replicas_not_voting{{{CLUSTER}}}))",
+            "WaltzReplicaNotVoting",
+            width=3,
         ),
         wrong(
             "Copies out of service",
             "Damage, or a failed sync.",
             f"sum(waltz_storage_troubled_partitions{{{CLUSTER}}})",
             "WaltzStoragePartitionOutOfService",
+            width=3,
         ),
         wrong(
             "Full disks",
             "Nodes that refuse appends for lack of space.",
             f"sum(waltz_storage_disk_full{{{CLUSTER}}})",
             "WaltzDiskFull",
+            width=3,
         ),
         Panel(
             "First certificate ends in",
@@ -89,7 +101,7 @@ WELL = Row(
             ),
             unit="s",
             kind="stat",
-            width=4,
+            width=6,
             height=4,
             sparse=True,
             alerts=("WaltzCertificateInUseExpiry",),

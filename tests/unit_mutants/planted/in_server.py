@@ -430,4 +430,13 @@ SERVER_BUGS = (
         "        self.frames = bytearray(frames) + self.frames\n        self.first = first + 1\n",
         "A block that grew at its beginning serves every transaction under the id after it.",
     ),
+    # ---- what the metrics show
+    _connection(
+        "a_replica_that_is_silent_counts_in_the_metrics",
+        "A6",
+        "store/api.py",
+        "        return self.state is ReplicaPhase.VOTING and not self.reason\n",
+        "        return self.state is ReplicaPhase.VOTING\n",
+        "No alert says that a node is cut off from the servers while nobody appends.",
+    ),
 )

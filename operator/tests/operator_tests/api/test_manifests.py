@@ -213,7 +213,8 @@ def test_kustomizations_name_every_file_beside_them(path: Path) -> None:
     named = {entry for entry in kustomization.get("resources", ()) if "/" not in entry}
     named |= {patch["path"] for patch in kustomization.get("patches", ())}
     beside = {found.name for found in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
-    assert named == beside - ({"alerts.yaml"} if path.parent.name == "monitoring" else set())
+    of_prometheus = {"alerts.yaml", "alerts-operator.yaml"} if path.parent.name == "monitoring" else set()
+    assert named == beside - of_prometheus
     found = [(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in built(path.parent)]
     assert len(set(found)) == len(found)
 

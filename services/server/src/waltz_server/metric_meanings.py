@@ -50,6 +50,9 @@ MEANINGS: Mapping[str, Meaning] = {
     # -- of a partition that the server owns
     "generation": Meaning("Number of the assignment of the partition to this server; it grows with each."),
     "session-id": Meaning("Number of the store session in which the partition is written; -1 without one."),
+    "replicas-not-voting": Meaning(
+        "Replicas of the partition that are away or silent, refused, being filled, or behind what is sent to them."
+    ),
     "healthy": Meaning("1 while the partition takes appends, else 0."),
     "high-water-mark": Meaning("Id of the last committed transaction; -1 for an empty log."),
     "transaction": Meaning("Appends that arrived.", "waltz_server_appends_received"),

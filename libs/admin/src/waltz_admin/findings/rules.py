@@ -70,7 +70,7 @@ NODE_SILENT = Rule(
     "node-silent",
     Severity.REDUCED,
     "A storage node does not answer, or refuses the cluster's key.",
-    alerts=("WaltzProcessDown", "WaltzNodeUnreachable"),
+    alerts=("WaltzProcessDown", "WaltzReplicaNotVoting", "WaltzNodeUnreachable"),
 )
 SERVER_SILENT = Rule(
     "server-silent",
@@ -82,43 +82,43 @@ SERVER_CUT_OFF = Rule(
     "server-cut-off",
     Severity.REDUCED,
     "A server does not reach a storage node that answers us.",
-    alerts=("WaltzReplicaBehind", "WaltzReplicaLagging"),
+    alerts=("WaltzReplicaNotVoting", "WaltzReplicaBehind", "WaltzReplicaLagging"),
 )
 REPLICA_CHANGE = Rule(
     "replica-change",
     Severity.REDUCED,
     "A change of a partition's replicas is not complete.",
-    no_alert="somebody is at it; what stays behind is WaltzReplicaBehind",
+    no_alert="somebody is at it; what stays behind is WaltzReplicaNotVoting",
 )
 REPLICA_UNASSIGNED = Rule(
     "replica-unassigned",
     Severity.REDUCED,
     "A node lacks a partition that ZooKeeper assigns to it.",
-    alerts=("WaltzReplicaBehind",),
+    alerts=("WaltzReplicaNotVoting", "WaltzReplicaBehind"),
 )
 REPLICA_SET_BACK = Rule(
     "replica-set-back",
     Severity.REDUCED,
     "The disk of a replica was lost, or is an older copy.",
-    alerts=("WaltzReplicaBehind",),
+    alerts=("WaltzReplicaNotVoting", "WaltzReplicaBehind"),
 )
 REPLICA_UNAVAILABLE = Rule(
     "replica-unavailable",
     Severity.REDUCED,
     "A replica is out of service.",
-    alerts=("WaltzStoragePartitionOutOfService", "WaltzReplicaBehind"),
+    alerts=("WaltzStoragePartitionOutOfService", "WaltzReplicaNotVoting", "WaltzReplicaBehind"),
 )
 REPLICA_REFUSED = Rule(
     "replica-refused",
     Severity.REDUCED,
     "A server leaves a replica out whose log or session contradicts that of the others.",
-    alerts=("WaltzReplicaBehind",),
+    alerts=("WaltzReplicaNotVoting", "WaltzReplicaBehind"),
 )
 REPLICA_BEHIND = Rule(
     "replica-behind",
     Severity.REDUCED,
     "A replica dropped out of the session, or joins it.",
-    alerts=("WaltzReplicaBehind", "WaltzReplicaLagging"),
+    alerts=("WaltzReplicaNotVoting", "WaltzReplicaBehind", "WaltzReplicaLagging"),
 )
 REPLICA_INCOMPLETE = Rule(
     "replica-incomplete",

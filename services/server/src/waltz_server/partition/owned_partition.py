@@ -173,6 +173,7 @@ class Partition:
         gauge("high-water-mark", lambda: self._mark.txid)
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
+        gauge("replicas-not-voting", lambda: sum(not one.counts for one in self.store.replicas))
         gauge("feeds", lambda: len(self._feeds) + len(self._block_feeds))
         gauge("waiting-mounts-and-flushes", lambda: len(self._pending_answers) + len(self._future))
 

@@ -156,6 +156,11 @@ class ReplicaStatus:
     latency_ms: float
     reason: str
 
+    @property
+    def counts(self) -> bool:
+        """It votes and keeps up, and answered when it was last asked."""
+        return self.state is ReplicaPhase.VOTING and not self.reason
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import RecordHeader, SessionInfo
-from waltz_server.store.api import ReplicaPhase, StoreSettings
+from waltz_server.store.api import ReplicaPhase, ReplicaStatus, StoreSettings
 from waltz_server.store.metadata_keeper import MetadataKeeper
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
@@ -105,7 +106,16 @@ async def test_a_replica_that_fails_while_it_votes_is_shown_as_failed() -> None:
         assert (status.connect_string, status.state) == ("c:1", ReplicaPhase.FAILED)
         assert "the connection was closed" in status.reason
         assert [replica.state for replica in server.store.replicas[:2]] == [ReplicaPhase.VOTING] * 2
+        assert [replica.counts for replica in server.store.replicas] == [True, True, False]
         await until(lambda: server.store.session_id == 1)
+
+
+def test_a_replica_that_votes_and_is_silent_does_not_count() -> None:
+    """While nobody appends, only the idle check sees that."""
+    voting = ReplicaStatus("a:1", ReplicaPhase.VOTING, 5, 0, 1.0, "")
+    assert voting.counts
+    assert not replace(voting, reason="does not answer").counts
+    assert not replace(voting, state=ReplicaPhase.CATCHING_UP).counts
 
 
 def test_the_texts_of_the_phases_are_those_of_the_health_report() -> None:
