@@ -34,6 +34,13 @@ def test_every_error_is_on_the_page_once() -> None:
     assert sorted(names) == sorted(exported())
 
 
+def test_the_page_says_which_errors_come_with_answered_appends_only() -> None:
+    only = "`client.answeredAppends` only"
+    of_code = {name for name, error in exported().items() if only in " ".join((error.__doc__ or "").split())}
+    assert of_code
+    assert of_code == {name for name, cells in rows().items() if cells[-1].startswith(f"With {only}")}
+
+
 @pytest.mark.parametrize("name", sorted(exported()))
 def test_the_page_says_what_the_class_says(name: str) -> None:
     error, (*facts, advice) = exported()[name], rows()[name]
