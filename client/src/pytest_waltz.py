@@ -132,9 +132,11 @@ def cluster_processes(
         from waltz_tools.errors import LocalClusterError
         from waltz_tools.local import LocalCluster, LocalSettings
     except ModuleNotFoundError as error:
+        from waltz_protocol.extras import with_extra
+
         pytest.fail(
             f"waltz_cluster runs servers and storage nodes, and {error.name} is not installed: "
-            "pip install 'waltz-tools[local]'",
+            + with_extra("waltz-tools", "local"),
             pytrace=False,
         )
     from waltz_client._internal.loop_thread import LoopThread

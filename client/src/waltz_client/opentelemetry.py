@@ -1,4 +1,4 @@
-"""OpenTelemetry spans and metrics of clients: `waltz-client[opentelemetry]`.
+"""OpenTelemetry spans and metrics of clients: the extra `opentelemetry`.
 
 ```python
 telemetry = OpenTelemetryObserver()
@@ -16,13 +16,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from waltz_protocol.extras import with_extra
+
 try:
     from opentelemetry import metrics, trace
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 except ModuleNotFoundError:
     raise ImportError(
-        "waltz_client.opentelemetry needs the OpenTelemetry API: pip install 'waltz-client[opentelemetry]'"
+        f"waltz_client.opentelemetry needs the OpenTelemetry API: {with_extra('waltz-client', 'opentelemetry')}"
     ) from None
 
 from waltz_client._internal.append.pending import PendingAppend

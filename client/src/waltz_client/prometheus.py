@@ -1,4 +1,4 @@
-"""Prometheus metrics of clients: `waltz-client[prometheus]`.
+"""Prometheus metrics of clients: the extra `prometheus`.
 
 ```python
 metrics = PrometheusObserver()
@@ -15,13 +15,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from waltz_protocol.extras import with_extra
+
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
     from prometheus_client.core import GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise ImportError(
-        "waltz_client.prometheus needs the Prometheus client: pip install 'waltz-client[prometheus]'"
+        f"waltz_client.prometheus needs the Prometheus client: {with_extra('waltz-client', 'prometheus')}"
     ) from None
 
 from waltz_client._internal.append.pending import PendingAppend

@@ -20,6 +20,7 @@ from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.directory import FIRST_VERSION as DIRECTORY_VERSION
 from waltz_protocol.errors import MissingPackageError
+from waltz_protocol.extras import with_extra
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_protocol.frames.compressed_blocks import BlockExpander
 from waltz_protocol.messages.client import BlockFeedRequest
@@ -105,8 +106,8 @@ class ClientSettings(ZooKeeperSettings):
     a moved partition interrupts is sent again. Without it reads alone use version 5."""
     feed_compression: Literal["none", "zstd"] = Field(default="none", alias="client.feedCompression")
     """`zstd`: servers that can are asked to compress the transactions that feeds and ranges read, others send
-    them as they are. It takes processor time of both sides, needs the extra `zstd`
-    (`pip install 'waltz-client[zstd]'`), and version 5."""
+    them as they are. It takes processor time of both sides, needs the extra `zstd` of `waltz-client`, and
+    version 5."""
     producer_checkpoint_ms: int = Field(default=10_000, alias="client.producerCheckpointInterval", gt=0)
     """How often a named producer writes to ZooKeeper how far it has searched the log, if it has got further:
     the next instance reads the request ids from there on. Over `servers` at most once a second."""
@@ -189,7 +190,7 @@ class ClientSettings(ZooKeeperSettings):
         if self.feed_compression == "none":
             return None
         try:
-            return BlockExpander("client.feedCompression zstd", "pip install 'waltz-client[zstd]'")
+            return BlockExpander("client.feedCompression zstd", with_extra("waltz-client", "zstd"))
         except MissingPackageError as error:
             raise ConfigError(str(error)) from None
 

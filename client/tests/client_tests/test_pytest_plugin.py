@@ -94,7 +94,7 @@ def test_a_cluster_that_cannot_be_had_is_one_line(pytester: pytest.Pytester) -> 
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["waltz_cluster runs servers * not installed: pip install 'waltz-tools?local?'"]
+        ["waltz_cluster runs servers * not installed: install waltz-tools with its extra local *"]
     )
 
 

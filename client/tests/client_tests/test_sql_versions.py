@@ -13,7 +13,9 @@ def test_an_older_sqlalchemy_is_refused_on_import(version: str, monkeypatch: pyt
     """In 2.0.35 and before no single connection has the events that keep `apply` from ending the transaction:
     every transaction would count as one that cannot be applied."""
     monkeypatch.setattr(sqlalchemy, "__version__", version)
-    with pytest.raises(ImportError, match=rf"needs SQLAlchemy 2\.0\.40 or newer, not {version}: pip install"):
+    with pytest.raises(
+        ImportError, match=rf"needs SQLAlchemy 2\.0\.40 or newer, not {version}: install waltz-client with"
+    ):
         importlib.reload(waltz_client.sql)
 
 

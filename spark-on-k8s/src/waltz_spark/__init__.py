@@ -5,6 +5,8 @@ PySpark is no dependency of this distribution but an extra, so that a platform's
 
 import sys
 
+from waltz_protocol.extras import with_extra
+
 try:
     import numpy  # noqa: F401
     import pyarrow  # noqa: F401
@@ -21,7 +23,7 @@ except ModuleNotFoundError as missing:
         raise
     raise ModuleNotFoundError(
         f"waltz_spark needs PySpark 4.0 or newer, and {sys.executable} has none: use the Python of your Spark platform, or "
-        "pip install 'waltz-spark[pyspark]'",
+        + with_extra("waltz-spark", "pyspark"),
         name=missing.name,
     ) from None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 
+from waltz_protocol.extras import with_extra
 from waltz_tools.errors import ToolError
 
 
 def require(sentence: str, extra: str, *modules: str) -> None:
-    """ToolError with the sentence and the command that installs the extra, unless all modules are there."""
+    """ToolError with the sentence and the extra to install, unless all modules are there."""
     if any(importlib.util.find_spec(module) is None for module in modules):
-        raise ToolError(f"{sentence}: pip install 'waltz-tools[{extra}]'")
+        raise ToolError(f"{sentence}: {with_extra('waltz-tools', extra)}")
 
 
 def explained(error: ModuleNotFoundError) -> Exception:
@@ -19,5 +20,5 @@ def explained(error: ModuleNotFoundError) -> Exception:
         return error
     return ToolError(
         "this command reads the files of a storage node with waltz-storage, which is not installed: "
-        "pip install 'waltz-tools[disk]'"
+        + with_extra("waltz-tools", "disk")
     )

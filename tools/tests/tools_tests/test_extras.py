@@ -26,7 +26,7 @@ def test_without_the_storage_node_the_files_of_one_are_not_read(
     assert run(["disk", "check", str(tmp_path)]) == 1
     assert capsys.readouterr().err == (
         "Error: this command reads the files of a storage node with waltz-storage, which is not installed: "
-        "pip install 'waltz-tools[disk]'\n"
+        "install waltz-tools with its extra disk (docs/install.md)\n"
     )
 
 
@@ -34,6 +34,8 @@ async def test_without_the_services_no_local_cluster_is_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match=r"a local cluster needs .*: pip install 'waltz-tools\[local\]'"):
+    with pytest.raises(
+        ToolError, match=r"a local cluster needs .*: install waltz-tools with its extra local"
+    ):
         await LocalCluster(LocalSettings(tmp_path / "cluster")).start()
     assert not (tmp_path / "cluster").exists()

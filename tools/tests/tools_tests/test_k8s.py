@@ -284,5 +284,5 @@ def test_without_the_extra_it_says_how_to_get_it(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert run(["k8s", "status"]) == 1
     assert capsys.readouterr().err == (
-        "Error: waltz k8s needs the operator's library: pip install 'waltz-tools[k8s]'\n"
+        "Error: waltz k8s needs the operator's library: install waltz-tools with its extra k8s (docs/install.md)\n"
     )

@@ -2,7 +2,7 @@
 transaction.
 
 Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy 2
-(`waltz-client[sql]`) and the driver of the database. docs/applications.md shows both.
+(the extra `sql`) and the driver of the database. docs/applications.md shows both.
 
 `tables` holds the two tables, `database` one database transaction, `engines` where it runs, `applier` retries
 and errors, `callbacks` the client's callbacks, `blocking` the helper without an event loop, `transient`
@@ -11,15 +11,17 @@ which database errors are worth another attempt.
 
 import re
 
+from waltz_protocol.extras import with_extra
+
 try:
     import sqlalchemy
 except ModuleNotFoundError:
-    raise ImportError("waltz_client.sql needs SQLAlchemy 2: pip install 'waltz-client[sql]'") from None
+    raise ImportError(f"waltz_client.sql needs SQLAlchemy 2: {with_extra('waltz-client', 'sql')}") from None
 if tuple(map(int, re.findall(r"\d+", sqlalchemy.__version__)[:3])) < (2, 0, 40):
     # Older ones of 2.0 have no events of a single connection, and every `apply` would fail.
     raise ImportError(
         f"waltz_client.sql needs SQLAlchemy 2.0.40 or newer, not {sqlalchemy.__version__}: "
-        "pip install 'waltz-client[sql]'"
+        + with_extra("waltz-client", "sql")
     )
 
 from waltz_client.sql.applier import SqlApplier

@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from waltz_protocol.extras import with_extra
 from waltz_runtime.ports import LOOPBACK
 from waltz_tools.errors import LocalClusterError
 from waltz_tools.local import private
@@ -100,12 +101,12 @@ def render_config(data_dir: Path, port: int) -> str:
 
 
 def find_jars() -> list[Path]:
-    """The jars for the class path; LocalClusterError with the install command when pyspark is not there."""
+    """The jars for the class path; LocalClusterError with the extra to install when pyspark is not there."""
     spec = importlib.util.find_spec("pyspark")
     origin = spec.origin if spec is not None else None
     if origin is None:
         raise LocalClusterError(
-            "a local ZooKeeper needs the jars of pyspark: pip install 'waltz-tools[local]'"
+            f"a local ZooKeeper needs the jars of pyspark: {with_extra('waltz-tools', 'local')}"
         )
     folder = Path(origin).parent / "jars"
     jars = sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))

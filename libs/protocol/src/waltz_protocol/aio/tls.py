@@ -27,6 +27,7 @@ from typing import Any
 
 from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.errors import TlsSettingsError
+from waltz_protocol.extras import with_extra
 from waltz_protocol.types import ShownCertificate
 
 _log = logging.getLogger(__name__)
@@ -299,7 +300,7 @@ def _key_stores(what: str) -> ModuleType:
         if (missing.name or "").partition(".")[0] != "cryptography":
             raise
         raise TlsSettingsError(
-            f"{what} needs the package cryptography, which is not installed: pip install 'waltz-protocol[pkcs12]'"
+            f"{what} needs the package cryptography, which is not installed: {with_extra('waltz-protocol', 'pkcs12')}"
         ) from None
     return key_stores
 
