@@ -292,11 +292,15 @@ It is made from the settings classes by `tests/repo/test_configuration_doc.py`;
 `WALTZ_WRITE_DOCS=1 .venv/bin/pytest tests/repo/test_configuration_doc.py` writes it again.
 
 Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`);
-numbers and booleans may be text. An unknown key ends the start with one line that names the nearest known
-one, and a file of another role with one that says whose it is; a key of release 0.13.2 that has no effect is
-accepted with a warning. `waltz config check FILE` finds whose file it is, and shows every mistake at once
-before a process is started with it. *Known to* shows whether release 0.13.2 has the key too: those work
-unchanged, with the same default ([compatibility.md](compatibility.md)).
+numbers and booleans may be text. An unknown key ends the start with one line, which says whose key it is
+if another role has it, or names the nearest known one if one is near; a file of another role ends it with one
+that says whose it is; a key of release 0.13.2 that has no effect is accepted with a warning. *Known to* shows
+whether release 0.13.2 has the key too: those work unchanged, with the same default
+([compatibility.md](compatibility.md)).
+
+`waltz config check FILE` finds whose file it is, and shows every mistake at once before a process is started
+with it: unknown keys, wrong values, values that exclude each other, and files that cannot be used. What
+depends on a key with a mistake is checked when that one is mended.
 
 ## All roles
 

@@ -9,6 +9,7 @@ from tests.repo.import_graph import modules
 
 MAJORITY = "libs/cluster/src/waltz_cluster/quorum.py"
 RULES = "libs/cluster/src/waltz_cluster/replica_rules.py"
+NEAREST_NAME = "libs/cluster/src/waltz_cluster/config/unknown_keys.py"
 PARTS_OF_A_RULE = {
     "a replica takes part": (
         r"\.resolved (or|and)\b|\bsession_id [!=]= (\w+\.)*(metadata|state|record)\.session_id",
@@ -69,6 +70,10 @@ def test_the_wire_is_defined_in_one_place(part: str) -> None:
 
 def test_a_majority_is_defined_once() -> None:
     assert written_in(r"// 2 \+ 1") == {MAJORITY}
+
+
+def test_which_name_is_near_to_another_is_defined_once() -> None:
+    assert written_in(r"\bdifflib\b") == {NEAREST_NAME}
 
 
 @pytest.mark.parametrize("part", PARTS_OF_A_RULE)

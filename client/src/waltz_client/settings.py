@@ -1,22 +1,22 @@
 """Settings of a client: the keys of release 0.13.2, and ours. Times are milliseconds, sizes bytes.
 
 A file may also hold the keys of the command line (`ssl.` and `cli.`), so that one file can serve both;
-unknown keys are refused with the nearest name.
+unknown keys are refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal, Self
 from uuid import UUID
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from waltz_client._internal.edge import client_errors
 from waltz_client.errors import ConfigError
 from waltz_cluster.config.files import flatten
-from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_cluster.config.settings import ZOOKEEPER_TLS, Conflict, ZooKeeperSettings
 from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.directory import FIRST_VERSION as DIRECTORY_VERSION
 from waltz_protocol.errors import MissingPackageError
@@ -149,41 +149,42 @@ class ClientSettings(ZooKeeperSettings):
         instead = ", or servers in place of ZooKeeper's keys" if len(needed) == len(OF_ZOOKEEPER) else ""
         return [f"{key} is required{instead}" for key in needed]
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        given = self.model_fields_set
+    def conflicts(self) -> Iterator[Conflict]:
+        newest = "client.maxProtocolVersion"
         if self.servers:
-            wrong = [
-                str(field.alias)
-                for name, field in type(self).model_fields.items()
-                if name in given and str(field.alias).startswith(("zookeeper.", "cluster."))
-            ]
-            if ZOOKEEPER_TLS in self.tls:
-                wrong.append(ZOOKEEPER_TLS)
-            if wrong:
-                raise ValueError(
-                    f"give servers, or the keys of ZooKeeper, not both: {', '.join(wrong)} "
-                    "has no meaning with servers"
-                )
-            if self.max_protocol_version < DIRECTORY_VERSION:
-                raise ValueError(f"servers needs client.maxProtocolVersion {DIRECTORY_VERSION} or more")
-            if self.max_frame_bytes < LEAST_FRAME_BYTES:
-                raise ValueError(f"servers needs client.maxFrameBytes {LEAST_FRAME_BYTES} or more")
-        else:
-            if not (
-                self.zookeeper_connect_string and self.zookeeper_session_timeout_ms and self.cluster_root
-            ):
-                raise ValueError(f"servers, or {', '.join(OF_ZOOKEEPER)}, must be given")
-            if self.cluster_key is not None:
-                raise ValueError("client.clusterKey has a meaning with servers only")
-        return self
+            yield from self._with_servers(newest)
+        elif self.cluster_key is not None:
+            yield Conflict(
+                ("servers", "client.clusterKey"), "client.clusterKey has a meaning with servers only"
+            )
+        since = BlockFeedRequest.SINCE
+        if self.feed_compression != "none" and self.max_protocol_version < since:
+            yield Conflict(
+                ("client.feedCompression", newest),
+                f"client.feedCompression zstd needs {newest} {since} or more",
+            )
 
-    @model_validator(mode="after")
-    def _compressible(self) -> Self:
-        if self.feed_compression != "none" and self.max_protocol_version < BlockFeedRequest.SINCE:
-            since = BlockFeedRequest.SINCE
-            raise ValueError(f"client.feedCompression zstd needs client.maxProtocolVersion {since} or more")
-        return self
+    def _with_servers(self, newest: str) -> Iterator[Conflict]:
+        wrong = [
+            str(field.alias)
+            for name, field in type(self).model_fields.items()
+            if name in self.model_fields_set and str(field.alias).startswith(("zookeeper.", "cluster."))
+        ]
+        if ZOOKEEPER_TLS in self.tls:
+            wrong.append(ZOOKEEPER_TLS)
+        if wrong:
+            yield Conflict(
+                ("servers",),
+                f"give servers, or the keys of ZooKeeper, not both: {', '.join(wrong)} "
+                "has no meaning with servers",
+            )
+        if self.max_protocol_version < DIRECTORY_VERSION:
+            yield Conflict(("servers", newest), f"servers needs {newest} {DIRECTORY_VERSION} or more")
+        if self.max_frame_bytes < LEAST_FRAME_BYTES:
+            yield Conflict(
+                ("servers", "client.maxFrameBytes"),
+                f"servers needs client.maxFrameBytes {LEAST_FRAME_BYTES} or more",
+            )
 
     def block_expander(self) -> BlockExpander | None:
         """What makes blocks out of compressed ones, where they are asked for; ConfigError."""

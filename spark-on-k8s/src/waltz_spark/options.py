@@ -9,7 +9,6 @@ source are in `kafka_names`.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import pyspark
 
 from waltz_client import ClientSettings
+from waltz_cluster.config.unknown_keys import nearest
 from waltz_cluster.errors import ConfigError
 from waltz_spark.errors import OptionError
 from waltz_spark.kafka_names import hint
@@ -255,12 +255,11 @@ def _unknown(name: str, own: Mapping[str, Option], client: Mapping[str, str], us
     of_kafka = hint(name, writes=use in WRITES)
     if of_kafka is not None:
         return of_kafka
-    matches = difflib.get_close_matches(name.lower(), [*own, *client], n=1, cutoff=0.5)
-    if not matches:
+    near = nearest(name, [*(option.name for option in own.values()), *client.values()])
+    if near is None:
         options = ", ".join(option.name for option in own.values() if use in option.uses)
         return f"unknown option {name}: {use} takes {options}, and the client's keys servers, zookeeper.*, cluster.* and client.*"
-    nearest = own[matches[0]].name if matches[0] in own else client[matches[0]]
-    return f"unknown option {name}; did you mean {nearest}?"
+    return f"unknown option {name}; did you mean {near}?"
 
 
 def _checked_client(flat: dict[str, str]) -> ClientKeys:

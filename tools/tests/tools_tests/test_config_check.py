@@ -71,6 +71,47 @@ def test_every_mistake_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["warnings"] == ["server.region is accepted but has no effect"]
 
 
+def test_mistakes_of_every_kind_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files are opened although a key is unknown, and each store although the other is not there."""
+    wrong: dict[str, object] = {
+        "server.jety.port": 8001,
+        "client.autoMount": True,
+        "server.minFetchSize": 2000,
+        "server.ssl.allowedPeers": ["a"],
+        "server.transactionDataCacheAllocation": "mmap",
+        "zookeeper.auth.file": str(tmp_path / "auth"),
+        "storage.ssl.keyStore.location": str(tmp_path / "key"),
+        "storage.ssl.trustStore.location": str(tmp_path / "trust"),
+    }
+    without = {key: value for key, value in _server().items() if not key.startswith("storage.ssl.")}
+    path = _file(tmp_path, **(without | wrong))
+    errors = _check(capsys, path, code=ExitCode.DEGRADED)["errors"]
+    missing = ("zookeeper.auth.file", "storage.ssl.trustStore.location", "storage.ssl.keyStore.location")
+    starts = [
+        "unknown key server.jety.port; did you mean server.jetty.port?",
+        "unknown key client.autoMount; it is a key of the client role",
+        "server.transactionDataCacheAllocation = 'mmap'",
+        "settings: server.minFetchSize must be less",
+        "settings: server.ssl.allowedPeers needs",
+    ]
+    assert len(errors) == len(starts) + len(missing), errors
+    assert all(line.startswith(start) for line, start in zip(errors, starts, strict=False))
+    assert all(name in line for line, name in zip(errors[len(starts) :], missing, strict=True))
+    assert len(_check(capsys, path, "--keys-only", code=ExitCode.DEGRADED)["errors"]) == len(starts)
+
+
+def test_a_file_whose_key_is_not_certain_is_not_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = _storage(tmp_path) | {"storage.ssl.keyStore.location": "/no", "storage.ssl.enabled": "perhaps"}
+    path = _file(tmp_path, **keys, **{"zookeeper.auth.file": "/no", "zookeeper.auth.fiel": "/yes"})
+    errors = _check(capsys, path, code=ExitCode.DEGRADED)["errors"]
+    assert [line.partition(" = ")[0] for line in errors] == [
+        "unknown key zookeeper.auth.fiel; did you mean zookeeper.auth.file?",
+        "storage.ssl.enabled",
+    ]
+
+
 def test_a_certificate_that_has_expired_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +166,7 @@ def test_the_file_of_an_application_that_names_servers(
     path = _file(tmp_path, **keys)
     found = _check(capsys, path)
     assert found["errors"] == []
-    path = _file(tmp_path, servers=["a"])
+    path = _file(tmp_path, **(keys | {"servers": ["a"]}))
     (error,) = _check(capsys, path, code=ExitCode.DEGRADED)["errors"]
     assert "is not an address of the form host:port" in error
     path = _file(tmp_path, **keys, **{"cluster.root": "/demo"})
@@ -141,7 +182,7 @@ def test_what_a_person_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(["config", "check", str(path)]) == ExitCode.DEGRADED
     shown = capsys.readouterr()
     assert "no key shows the role" in shown.out
-    assert shown.err == f"Error: {path}: the key zookeeper.connectString is required\n"
+    assert shown.err == f"Error: {path}: the key zookeeper.connectString is required, and 1 more\n"
 
 
 @pytest.mark.parametrize("content", [None, "[", "- a list"])

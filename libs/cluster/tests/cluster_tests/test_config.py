@@ -1,14 +1,17 @@
 """Configuration: 0.13.2 keys, spellings, mistakes in one line."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from pydantic import Field
 
+from waltz_cluster.config.allowed_peers import AllowedPeers, unverified_peers
 from waltz_cluster.config.files import flatten, load_file
-from waltz_cluster.config.settings import CliSettings, RoleSettings, ZooKeeperSettings, role_of
+from waltz_cluster.config.settings import CliSettings, Conflict, RoleSettings, ZooKeeperSettings, role_of
+from waltz_cluster.config.unknown_keys import nearest
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import ClusterPaths
 
@@ -136,6 +139,10 @@ class StorageExample(ZooKeeperSettings):
     port: int = Field(alias="storage.port")
 
 
+class ClientExample(ZooKeeperSettings):
+    port: int = Field(alias="client.port")
+
+
 SERVER_FILE = {**BASE, "server.ssl.enabled": True, "storage.maxBatchSize": 10, "server.port": 1}
 STORAGE_FILE = {**BASE, "storage.ssl.enabled": True, "storage.port": 1, "storage.directory": "/data"}
 CLIENT_FILE = {**BASE, "client.ssl.enabled": True, "ssl.enabled": True}
@@ -187,10 +194,12 @@ def test_a_file_of_another_role_says_whose_it_is(
 
 
 def test_one_foreign_key_in_a_file_of_the_own_role_is_a_key() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key client\.port; did you mean server\.port\?"):
-        ExampleSettings.from_mapping({**BASE, "server.port": 1, "client.port": 1})
-    with pytest.raises(ConfigError, match=r"unknown key server\.port; did you mean storage\.port\?"):
+    with pytest.raises(ConfigError, match=r"unknown key client\.autoMount; it is a key of the client role$"):
+        ExampleSettings.from_mapping({**BASE, "server.port": 1, "client.autoMount": True})
+    with pytest.raises(ConfigError, match=r"unknown key server\.port; it is a key of the server role$"):
         StorageExample.from_mapping({**BASE, "storage.port": 1, "server.port": 1})
+    with pytest.raises(ConfigError, match=r"it is a key of the server and storage roles$"):
+        ClientExample.from_mapping({**BASE, "storage.maxProtocolVersion": 1, "client.port": 1})
 
 
 def test_missing_and_wrong_values_name_the_key() -> None:
@@ -299,6 +308,86 @@ def test_every_mistake_is_a_problem_and_the_first_is_the_message() -> None:
     assert len(error.value.problems) == len(named)
     assert all(name in line for name, line in zip(named, error.value.problems, strict=True))
     assert one_line(error) == error.value.problems[0]
+
+
+class Together(ZooKeeperSettings):
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("server.ssl",)
+
+    port: int = Field(alias="server.port", gt=0)
+    least: int = Field(default=1, alias="server.least")
+    most: int = Field(default=9, alias="server.most")
+    names: AllowedPeers = Field(default=None, alias="server.ssl.allowedPeers")
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.least > self.most:
+            yield Conflict(("server.least", "server.most"), "the least is above the most")
+        yield from unverified_peers("server.ssl.allowedPeers", self.names, self.tls_settings("server.ssl"))
+
+
+LEAST, PEERS = "f: settings: the least is above the most", "f: settings: server.ssl.allowedPeers needs"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"server.least": 10}, [LEAST]),
+        ({"server.least": 10, "server.ssl.allowedPeers": ["a"]}, [LEAST, PEERS]),
+        # Whatever else is wrong, they are found
+        ({"server.least": 10, "server.port": 0}, ["f: server.port = 0", LEAST]),
+        ({"server.least": 10, "server.port": None}, ["f: the key server.port is required", LEAST]),
+        ({"server.least": 10, "x": 1, "cluster.root": "x"}, ["f: unknown key x", "f: cluster.root", LEAST]),
+        ({"server.ssl.allowedPeers": ["a"], "server.ssl.verifyHostName": "x"}, ["f: server.ssl.verifyHostName", PEERS]),
+        # but for those of a key that is wrong, or that was probably meant
+        ({"server.least": 10, "server.most": "many"}, ["f: server.most = 'many'"]),
+        ({"server.least": 10, "server.mots": 20}, ["f: unknown key server.mots; did you mean server.most?"]),
+        ({"server.ssl.allowedPeers": ["a"], "server.ssl.enabled": "x"}, ["f: server.ssl.enabled"]),
+        ({"server.ssl.allowedPeers": ["a"], "server.ssl.truststore.location": "x"}, ["f: unknown key server.ssl.truststore.location"]),
+    ],
+)  # fmt: skip
+def test_every_mistake_that_needs_no_guess_is_found_at_once(
+    keys: dict[str, object], expected: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        Together.from_mapping({**BASE, "server.port": 1, **keys}, source="f")
+    assert len(error.value.problems) == len(expected), error.value.problems
+    for line, start in zip(error.value.problems, expected, strict=True):
+        assert line.startswith(start)
+
+
+def test_what_is_right_is_there_where_something_else_is_wrong() -> None:
+    checked = Together.checked({**BASE, "server.port": "x", "server.least": "3", "server.most": "y"})
+    settings = checked.settings
+    assert (settings.least, settings.most, settings.zookeeper_session_timeout_ms) == (3, 9, 30000)
+    assert checked.wrong == {"server.port", "server.most"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("server.prot", "server.port"),
+        ("sever.port", "server.port"),
+        ("SERVER.PORT", "server.port"),
+        ("server.lockTableSize", "server.optimisticLockTableSize"),
+        ("server.jety.port", "server.jetty.port"),
+        ("zookeeper.alc", "zookeeper.acl"),
+        ("zookeeper.conectString", "zookeeper.connectString"),
+        ("client.autoMount", None),
+        ("storage.directory", None),
+        ("server.foo", None),
+        ("client.port", None),
+        ("port", None),
+        ("", None),
+    ],
+)
+def test_a_name_is_near_only_if_it_is_like_what_is_its_own_in_another(
+    name: str, expected: str | None
+) -> None:
+    known = [
+        "zookeeper.connectString", "zookeeper.sessionTimeout", "zookeeper.acl", "cluster.root", "server.port",
+        "server.jetty.port", "server.optimisticLockTableSize", "storage.maxBatchSize", "storage.ssl.keyStore.type",
+    ]  # fmt: skip
+    assert nearest(name, known) == expected
+    assert nearest(name, []) is None
 
 
 @pytest.mark.parametrize(

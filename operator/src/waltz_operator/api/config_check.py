@@ -6,11 +6,11 @@ not import.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
 
+from waltz_cluster.config.unknown_keys import hint
 from waltz_operator.api.config_keys import KEYS, Key, Kind
 from waltz_protocol.types import can_be_host
 
@@ -60,8 +60,7 @@ def check_config(role: str, config: Mapping[str, object]) -> Iterable[tuple[str,
         if any(key == own or key.startswith(f"{own}.") for own in OWN_KEYS[role]):
             yield key, "is set by the operator: it follows from other fields of the specification"
         elif key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            yield key, f"is not a key of this role{f'; did you mean {near[0]}?' if near else ''}"
+            yield key, f"is not a key of this role{hint(key, known)}"
         else:
             problem = _wrong(known[key], value)
             if problem:

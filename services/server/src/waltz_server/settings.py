@@ -3,13 +3,14 @@ configuration)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_cluster.config.allowed_peers import AllowedPeers, unverified_peers
+from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, Conflict, ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
@@ -126,14 +127,17 @@ class ServerSettings(ZooKeeperSettings):
             raise ValueError("must be heap or direct")
         return value.lower()
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.port == self.jetty_port:
-            raise ValueError("server.port and server.jetty.port must differ")
+            yield Conflict(
+                ("server.port", "server.jetty.port"), "server.port and server.jetty.port must differ"
+            )
         if self.min_fetch_size >= self.realtime_threshold:
-            raise ValueError("server.minFetchSize must be less than server.realtimeThreshold")
-        check_allowed_peers("server.ssl.allowedPeers", self.allowed_peers, self.client_facing_tls())
-        return self
+            yield Conflict(
+                ("server.minFetchSize", "server.realtimeThreshold"),
+                "server.minFetchSize must be less than server.realtimeThreshold",
+            )
+        yield from unverified_peers("server.ssl.allowedPeers", self.allowed_peers, self.client_facing_tls())
 
     def limits(self) -> Limits:
         """Of the port clients connect to."""

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_cluster.config.allowed_peers import AllowedPeers, unverified_peers
+from waltz_cluster.config.settings import LOG_LEVELS, ZOOKEEPER_TLS, Conflict, ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
@@ -91,15 +92,14 @@ class StorageSettings(ZooKeeperSettings):
         """Its parent is synced, which a name alone, or a slash at the end, does not show."""
         return None if path is None else os.path.abspath(path)
 
-    @model_validator(mode="after")
-    def _ports_differ(self) -> Self:
+    def conflicts(self) -> Iterator[Conflict]:
+        keys = ("storage.port", "storage.admin.port", "storage.jetty.port")
         ports = [port for port in (self.port, self.admin_port, self.http_port) if port is not None]
         if len(set(ports)) < len(ports):
-            raise ValueError("storage.port, storage.admin.port and storage.jetty.port must differ")
+            yield Conflict(keys, "storage.port, storage.admin.port and storage.jetty.port must differ")
         tls = self.tls_settings("storage.ssl")
-        check_allowed_peers("storage.ssl.allowedPeers", self.allowed_peers, tls)
-        check_allowed_peers("storage.admin.ssl.allowedPeers", self.admin_allowed_peers, tls)
-        return self
+        yield from unverified_peers("storage.ssl.allowedPeers", self.allowed_peers, tls)
+        yield from unverified_peers("storage.admin.ssl.allowedPeers", self.admin_allowed_peers, tls)
 
     def host(self) -> str:
         """Address to bind to. `ConfigError` when the machine's own name does not resolve."""

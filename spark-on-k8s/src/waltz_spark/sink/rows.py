@@ -3,11 +3,11 @@ read."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waltz_client import LockId
+from waltz_cluster.config.unknown_keys import nearest
 from waltz_spark.errors import OptionError
 from waltz_spark.sink.attempt import OutgoingRow
 from waltz_spark.sink.errors import BadRowError
@@ -47,8 +47,8 @@ def check_schema(schema: StructType) -> None:
     for field in schema.fields:
         allowed = COLUMNS.get(field.name)
         if allowed is None:
-            matches = difflib.get_close_matches(field.name, list(COLUMNS), n=1, cutoff=0.5)
-            hint = f"; did you mean {matches[0]}?" if matches else ""
+            near = nearest(field.name, COLUMNS)
+            hint = f"; did you mean {near}?" if near else ""
             raise OptionError(
                 f"column {field.name} cannot be written (a write takes {', '.join(COLUMNS)}){hint}"
             )

@@ -6,18 +6,19 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from waltz_client.settings import ClientSettings
 from waltz_cluster.config.files import load_file
-from waltz_cluster.config.settings import CliSettings, ZooKeeperSettings, role_of
+from waltz_cluster.config.settings import Checked, CliSettings, ZooKeeperSettings, role_of, tls_keys
 from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio import tls
-from waltz_protocol.aio.tls import client_context, server_context
+from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 from waltz_protocol.errors import TlsSettingsError
 from waltz_tools.cli.common import (
     Listing,
@@ -52,8 +53,13 @@ _SHOWN = {
     Role.CLIENT: "a client",
     Role.TOOLS: "the waltz command",
 }
-Step = Callable[[], object]
-"""Loads or makes one thing of what a process needs at its start."""
+
+
+class Step(NamedTuple):
+    """Loads or makes one thing of what a process needs at its start, out of the values of these keys."""
+
+    keys: tuple[str, ...]
+    run: Callable[[], object]
 
 
 @app.command("check")
@@ -110,58 +116,74 @@ def _roles(flat: Mapping[str, object]) -> list[Role]:
 
 
 def _problems(role: Role, flat: Mapping[str, object], source: str, keys_only: bool) -> Iterator[str]:
-    """One line for each mistake, without the name of the file."""
+    """One line for each mistake, without the name of the file. What is made of a key with a mistake is not
+    tried: it would be a guess what the key was meant to be."""
     try:
-        steps = _load(role, flat, source)
+        checked, steps = _load(role, flat, source)
     except ConfigError as error:
-        yield from (
-            line.removeprefix(f"{source}: ").replace(f"{source} is", "it is", 1) for line in error.problems
-        )
+        yield from (line.replace(f"{source} is", "it is", 1) for line in error.problems)
         return
-    if keys_only:
-        return
-    for step in steps:
-        try:
-            step()
-        except (ConfigError, TlsSettingsError, ToolError) as error:
-            yield str(error).removeprefix(f"{source}: ")
+    yield from (line.removeprefix(f"{source}: ") for line in checked.problems)
+    for step in () if keys_only else steps:
+        if checked.wrong.isdisjoint(step.keys):
+            try:
+                step.run()
+            except (ConfigError, TlsSettingsError, ToolError) as error:
+                yield str(error).removeprefix(f"{source}: ")
 
 
-def _load(role: Role, flat: Mapping[str, object], source: str) -> list[Step]:
-    """The settings, made by their own class; gives what the process does with the files that they name."""
+def _load(
+    role: Role, flat: Mapping[str, object], source: str
+) -> tuple[Checked[ZooKeeperSettings], list[Step]]:
+    """The settings, made by their own class, and what the process does with the files that they name."""
     match role:
         case Role.SERVER:
             return _load_server(flat, source)
         case Role.STORAGE:
             return _load_storage(flat, source)
         case Role.CLIENT:
-            client = ClientSettings.from_mapping(flat, source=source)
+            of_client = ClientSettings.checked(flat, source=source)
+            client = of_client.settings
             zookeeper = [] if client.servers else _zookeeper(client)
-            return [*zookeeper, lambda: client_context(client.tls_settings("client.ssl"))]
+            return of_client, [*zookeeper, *_tls(client.tls_settings("client.ssl"))]
         case Role.TOOLS:
-            tools = CliSettings.from_mapping(flat, source=source)
-            return [*_zookeeper(tools), lambda: client_context(tools.tls_settings("ssl"))]
+            of_tools = CliSettings.checked(flat, source=source)
+            tools = of_tools.settings
+            return of_tools, [*_zookeeper(tools), *_tls(tools.tls_settings("ssl"))]
 
 
 def _zookeeper(settings: ZooKeeperSettings) -> list[Step]:
-    return [settings.credentials, settings.zookeeper_context]
+    keys = ("zookeeper.auth", "zookeeper.auth.file", "zookeeper.auth.scheme")
+    tls = settings.zookeeper_tls()
+    return [Step(keys, settings.credentials), *([] if tls is None else _tls(tls))]
 
 
-def _load_server(flat: Mapping[str, object], source: str) -> list[Step]:
+def _tls(settings: TlsSettings, *, listens: bool = False, also: tuple[str, ...] = ()) -> list[Step]:
+    """Each store alone, so that a mistake in one does not hide that in the other. `also`: more keys on which
+    it depends."""
+    keys = (*tls_keys(settings.prefix), *also)
+    make = server_context if listens else client_context
+    key_store = replace(settings, trust_store=None, allow_unverified=True)
+    trust_store = replace(
+        settings, key_store=None, key_file=None, allow_unverified=listens or settings.allow_unverified
+    )
+    return [Step(keys, lambda: client_context(trust_store)), Step(keys, lambda: make(key_store))]
+
+
+def _load_server(flat: Mapping[str, object], source: str) -> tuple[Checked[ZooKeeperSettings], list[Step]]:
     with _installed("waltz-server"):
         from waltz_server.settings import ServerSettings
-    settings = ServerSettings.from_mapping(flat, source=source)
-    return [
-        *_zookeeper(settings),
-        lambda: server_context(settings.client_facing_tls()),
-        lambda: client_context(settings.storage_facing_tls()),
-    ]
+    checked = ServerSettings.checked(flat, source=source)
+    settings = checked.settings
+    to_nodes = _tls(settings.storage_facing_tls(), also=tls_keys("storage.ssl"))
+    return checked, [*_zookeeper(settings), *_tls(settings.client_facing_tls(), listens=True), *to_nodes]
 
 
-def _load_storage(flat: Mapping[str, object], source: str) -> list[Step]:
+def _load_storage(flat: Mapping[str, object], source: str) -> tuple[Checked[ZooKeeperSettings], list[Step]]:
     with _installed("waltz-storage"):
         from waltz_storage.settings import StorageSettings
-    settings = StorageSettings.from_mapping(flat, source=source)
+    checked = StorageSettings.checked(flat, source=source)
+    settings = checked.settings
 
     def directory() -> None:
         if not os.path.isdir(settings.directory):
@@ -170,11 +192,11 @@ def _load_storage(flat: Mapping[str, object], source: str) -> list[Step]:
                 "make it, and give it to the user that the node runs as"
             )
 
-    return [
+    return checked, [
         *_zookeeper(settings),
-        settings.host,
-        directory,
-        lambda: server_context(settings.tls_settings("storage.ssl")),
+        Step(("storage.bind.host",), settings.host),
+        Step(("storage.directory",), directory),
+        *_tls(settings.tls_settings("storage.ssl"), listens=True),
     ]
 
 

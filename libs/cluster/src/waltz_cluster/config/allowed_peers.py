@@ -1,9 +1,11 @@
 """The setting `allowedPeers` of a port: which client certificates may connect."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from waltz_cluster.config.settings import Conflict
 from waltz_protocol.aio.tls import TlsSettings
 
 
@@ -22,9 +24,11 @@ AllowedPeers = Annotated[tuple[str, ...] | None, BeforeValidator(_names)]
 """Common names or subject alternative names of client certificates; None = no such list."""
 
 
-def check_allowed_peers(key: str, allowed: tuple[str, ...] | None, tls: TlsSettings) -> None:
-    """ValueError when there are names that nobody would verify."""
+def unverified_peers(key: str, allowed: tuple[str, ...] | None, tls: TlsSettings) -> Iterator[Conflict]:
+    """Names that nobody would verify."""
     if allowed is not None and (not tls.enabled or tls.trust_store is None):
-        raise ValueError(
-            f"{key} needs {tls.prefix}.trustStore.location: names of unverified certificates mean nothing"
+        trust_store = f"{tls.prefix}.trustStore.location"
+        yield Conflict(
+            (key, f"{tls.prefix}.enabled", trust_store),
+            f"{key} needs {trust_store}: names of unverified certificates mean nothing",
         )

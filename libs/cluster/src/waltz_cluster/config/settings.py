@@ -1,20 +1,20 @@
-"""Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused with the nearest
-name.
+"""Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused, with the role that
+has them or the name that was meant.
 
 `RoleSettings` is the base; each role subclasses it (usually through `ZooKeeperSettings`) with one
 pydantic field per key, the key itself as alias. A key of 0.13.2 that has no effect here is listed in
 `NO_EFFECT` and warned about. Numbers and booleans may be given as strings, as in 0.13.2.
 """
 
-import difflib
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from waltz_cluster.config.files import load_file
+from waltz_cluster.config.unknown_keys import hint, nearest
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import check_root
 from waltz_protocol.aio.tls import ClientTls, TlsSettings, client_context
@@ -23,6 +23,7 @@ from waltz_protocol.types import can_be_host
 _log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=BaseModel)
+S_co = TypeVar("S_co", bound=BaseModel, covariant=True)
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 """All that `logging` knows, in capitals or not."""
@@ -52,6 +53,32 @@ class TlsOptions(BaseModel):
 
 _TLS_KEYS = tuple(str(field.alias) for field in TlsOptions.model_fields.values())
 _TLS_NO_EFFECT = ("keyManager.algorithm", "trustManager.algorithm")
+
+
+def tls_keys(prefix: str) -> tuple[str, ...]:
+    """All keys below one TLS prefix."""
+    return tuple(f"{prefix}.{key}" for key in _TLS_KEYS)
+
+
+class Conflict(NamedTuple):
+    """Values that are right one by one, and not together: of these keys, and what is wrong."""
+
+    keys: tuple[str, ...]
+    text: str
+
+
+class Checked(NamedTuple, Generic[S_co]):
+    """Settings with all their mistakes.
+
+    What is made of `settings` is sound only where it is made of none of the keys in `wrong`: their values are
+    left out, and one that is required is None then. `wrong` has the key that was probably meant, too.
+    """
+
+    settings: S_co
+    wrong: frozenset[str]
+    problems: tuple[str, ...]
+    """A line for each mistake: first unknown keys, as they are in the file, then wrong values, then
+    conflicts."""
 
 
 class _Role(NamedTuple):
@@ -119,7 +146,7 @@ class RoleSettings(BaseModel):
         ]
         return [
             *own,
-            *(f"{prefix}.{key}" for prefix in cls.TLS_PREFIXES for key in _TLS_KEYS),
+            *(key for prefix in cls.TLS_PREFIXES for key in tls_keys(prefix)),
             *sorted(cls.NO_EFFECT),
         ]
 
@@ -127,7 +154,16 @@ class RoleSettings(BaseModel):
     def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
         """Check flat keys (see `load_file`) and make the settings; every mistake is one line of the
         ConfigError's `problems`."""
-        known, problems = cls.keys(), list[str]()
+        checked = cls.checked(flat, source=source)
+        if checked.problems:
+            raise ConfigError(*checked.problems)
+        return checked.settings
+
+    @classmethod
+    def checked(cls, flat: Mapping[str, object], *, source: str = "settings") -> Checked[Self]:
+        """Flat keys with all mistakes that can be found in them; ConfigError for the file of another role, in
+        which every key would be one."""
+        known, found = cls.keys(), _Found(source)
         fields: dict[str, Any] = {"source": source}
         tls: dict[str, dict[str, object]] = {}
         for key, value in flat.items():
@@ -144,24 +180,28 @@ class RoleSettings(BaseModel):
                 other = _file_of_another_role(flat, known)
                 if other:
                     raise ConfigError(f"{source} {other}")
-                problems.append(f"{source}: unknown key {key}{_nearest(key, known)}")
+                found.add(f"unknown key {key}{hint(key, known)}", nearest(key, known) or key)
         fields = {key: value for key, value in fields.items() if value is not None}
-        checked = {
-            prefix: _validated(TlsOptions, options, source, f"{prefix}.", problems)
-            for prefix, options in tls.items()
+        fields["tls"] = {
+            prefix: _validated(TlsOptions, options, f"{prefix}.", found) for prefix, options in tls.items()
         }
-        fields["tls"] = {prefix: options for prefix, options in checked.items() if options is not None}
-        problems += [f"{source}: the key {lacking}" for lacking in cls.lacking(fields)]
-        settings = _validated(cls, fields, source, "", problems)
-        if settings is None or problems:
-            raise ConfigError(*problems)
-        return settings
+        for lacking in cls.lacking(fields):
+            found.add(f"the key {lacking}", lacking.partition(" ")[0])
+        settings = _validated(cls, fields, "", found)
+        for conflict in settings.conflicts():
+            if found.wrong.isdisjoint(conflict.keys):
+                found.add(f"settings: {conflict.text}")
+        return Checked(settings, frozenset(found.wrong), tuple(found.problems))
 
     @classmethod
     def lacking(cls, fields: Mapping[str, object]) -> list[str]:
         """What is not given and is needed, by a rule that concerns several keys: a line for each, from the
         name of the key on."""
         return []
+
+    def conflicts(self) -> Iterable[Conflict]:
+        """What is wrong with several keys together. It may be asked of settings that lack required keys."""
+        return ()
 
     @classmethod
     def _tls_starts(cls) -> tuple[str, ...]:
@@ -227,40 +267,43 @@ def _file_of_another_role(flat: Collection[str], known: list[str]) -> str | None
     )
 
 
-def _nearest(key: str, known: list[str]) -> str:
-    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    if not matches:
-        folded = {name.casefold(): name for name in known}
-        matches = [
-            folded[m] for m in difflib.get_close_matches(key.casefold(), list(folded), n=1, cutoff=0.3)
-        ]
-    return f"; did you mean {matches[0]}?" if matches else ""
+class _Found:
+    """The mistakes of one file, in the order in which they are found, and the keys that they concern."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems: list[str] = []
+        self.wrong: set[str] = set()
+
+    def add(self, problem: str, *keys: str) -> None:
+        self.problems.append(f"{self.source}: {problem}")
+        self.wrong.update(keys)
 
 
-def _validated(
-    cls: type[M], fields: Mapping[str, object], source: str, prefix: str, problems: list[str]
-) -> M | None:
-    """The settings; else None, and a line for each mistake is added to `problems`. What concerns several keys
-    is left out where one of them is wrong."""
+def _validated(cls: type[M], fields: Mapping[str, object], prefix: str, found: _Found) -> M:
+    """The settings, without those fields in which a mistake is found."""
     try:
         return cls.model_validate(fields)
     except ValidationError as error:
-        found = [
-            _line(each, source, prefix)
-            for each in error.errors(include_url=False)
-            if each["loc"] or not problems
-        ]
-        problems += found
-        return None
+        mistakes = error.errors(include_url=False)
+    wrong = {str(mistake["loc"][0]) for mistake in mistakes}
+    for mistake in mistakes:
+        found.add(_line(mistake, prefix), prefix + str(mistake["loc"][0]))
+    lacking: dict[str, Any] = {
+        name: (field.annotation, Field(default=None, alias=field.alias))
+        for name, field in cls.model_fields.items()
+        if field.is_required() and field.alias in wrong
+    }
+    kind = create_model(cls.__name__, __base__=cls, **lacking) if lacking else cls
+    return kind.model_validate({key: value for key, value in fields.items() if key not in wrong})
 
 
-def _line(error: Mapping[str, Any], source: str, prefix: str) -> str:
+def _line(error: Mapping[str, Any], prefix: str) -> str:
     key = prefix + ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
-        return f"{source}: the key {key} is required"
+        return f"the key {key} is required"
     reason = str(error["msg"]).removeprefix("Value error, ")
-    where = f"{key} = {error['input']!r}" if key else "settings"
-    return f"{source}: {where}: {reason}"
+    return f"{key} = {error['input']!r}: {reason}"
 
 
 class ZooKeeperSettings(RoleSettings):
@@ -332,14 +375,14 @@ class CliSettings(ZooKeeperSettings):
     zookeeper_session_timeout_ms: int = Field(default=30_000, alias="zookeeper.sessionTimeout", gt=0)
 
     @classmethod
-    def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
+    def checked(cls, flat: Mapping[str, object], *, source: str = "settings") -> Checked[Self]:
         """As that of every role; a file of applications that do without ZooKeeper is named as such."""
         if "servers" in flat:
             raise ConfigError(
                 f"{source} is the file of an application (it has servers); this command works in ZooKeeper: "
                 "give it a file with zookeeper.connectString and cluster.root"
             )
-        return super().from_mapping(flat, source=source)
+        return super().checked(flat, source=source)
 
 
 class TlsFileSettings(RoleSettings):
