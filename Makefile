@@ -21,7 +21,7 @@ $(UV):
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 
 # Compiled here, because Python itself does not everywhere (PYTHONDONTWRITEBYTECODE): half a second per process start.
-$(STAMP): requirements/dev.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(UV)
+$(STAMP): requirements/dev.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) client/src/pytest_waltz.py | $(UV)
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements/dev.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python $(EDITABLE)
