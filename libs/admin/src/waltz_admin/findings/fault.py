@@ -40,15 +40,18 @@ _STEP_OF_TWO_HISTORIES = (
     "and see docs/operations.md"
 )
 _KEEP_THE_SERVER = (
-    "do not stop or restart the server that reports this, and give the partition to no other one: what it has acknowledged is known "
-    "to it alone, and the next one opens without that. Then "
+    "do not stop or restart the server that reports this, and give the partition to no other one, until what follows is done: what "
+    "it has acknowledged is known to it alone, and the next one would open without that. Then restart it, which ends the fault. First "
 )
 _STEP_OF_METADATA = (
     "restore ZooKeeper's data from a copy (docs/operations.md has the way); empty, reset and remove nothing on the nodes: only "
     "they know what was committed"
 )
 _STEP_OF_RECORDS = "bring back nodes and disks that are missing, with the data they have; empty, reset and remove none; see docs/operations.md"
-_STEP_OF_OTHERS = f"settle what the reason names: nothing opens it before, and nothing of it is changed until then; {_STEP_OF_RECORDS}"
+_STEP_OF_OTHERS = (
+    "settle what the reason names: nothing opens it before, and nothing of it is changed until then; "
+    f"{_STEP_OF_RECORDS}; restart its server when they are back"
+)
 _TWO_HISTORIES = ("in which no majority took part", "and hold different records")
 
 

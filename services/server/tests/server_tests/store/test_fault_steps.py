@@ -3,11 +3,14 @@ lead to the step that ends them."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from server_tests.store.fakes import ROOT, Cluster, entries, until
+from server_tests.store.fakes import ROOT, Cluster, until
 from server_tests.store.model import answer, run_until_stuck
 from server_tests.store.test_older_copy import PATH, fault_of, put_back_all_but_a, sessions
+from server_tests.store.test_recovery_stalls import forgotten_by_two
 from server_tests.store.test_two_histories import LATER, put_back, recovered, resolved_without_the_copy, voter
 from waltz_admin.findings.fault import FAULT, ZOOKEEPER_OLDER, case_of_fault
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -81,16 +84,7 @@ async def test_metadata_that_are_gone_lead_to_zookeepers_data() -> None:
 
 async def test_records_that_are_missing_are_brought_back_and_nothing_is_emptied() -> None:
     async with Cluster() as cluster:
-        server = cluster.server()
-        await server.opened()
-        await server.append(entries(10))
-        await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()))
-        for node in cluster.nodes.values():
-            node.kill()
-        for name in ("a:1", "b:1"):
-            del cluster.nodes[name].log[5:]
-            cluster.nodes[name].start()
-        await until(lambda: server.store.state is StoreState.FAULT, 60)
+        server = await forgotten_by_two(cluster)
         reason = server.store.state_reason
         rule, step = case_of_fault(reason)
         assert rule is FAULT
@@ -101,6 +95,20 @@ async def test_records_that_are_missing_are_brought_back_and_nothing_is_emptied(
         other = cluster.server(generation=3)
         await until(lambda: other.store.state is StoreState.OPEN, 120)
         assert cluster.nodes["a:1"].max_txid == cluster.nodes["b:1"].max_txid == 4
+
+
+async def test_the_server_is_restarted_when_the_copy_that_was_missing_is_back() -> None:
+    async with Cluster() as cluster:
+        server = await forgotten_by_two(cluster)
+        cluster.nodes["c:1"].start()
+        await asyncio.sleep(60)
+        assert server.store.state is StoreState.FAULT  # it does not end on its own
+        _, step = case_of_fault(server.store.state_reason)
+        assert "Then restart it" in step
+        server.store.close()
+        other = cluster.server(generation=3)
+        await until(lambda: other.store.state is StoreState.OPEN, 120)
+        await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()), 60)
 
 
 def test_what_zookeeper_or_a_node_proves_outlives_a_server() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from server_tests.store.fakes import Cluster, entries, until
+from server_tests.store.fakes import Cluster, Server, entries, until
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.types import SessionInfo
@@ -105,19 +105,26 @@ async def test_a_connection_that_ends_while_replica_states_are_written_stops_nob
         assert told < 4
 
 
+async def forgotten_by_two(cluster: Cluster) -> Server:
+    """Two disks forgot what the server acknowledged, the third node is away: its server has found the
+    fault."""
+    server = cluster.server()
+    await server.opened()
+    await server.append(entries(10))
+    await until(lambda: all(node.max_txid == 9 for node in cluster.nodes.values()))
+    for node in cluster.nodes.values():
+        node.kill()
+    for name in ("a:1", "b:1"):
+        del cluster.nodes[name].log[5:]
+        cluster.nodes[name].start()
+    await until(lambda: server.store.state is StoreState.FAULT, 60)
+    return server
+
+
 async def test_safety_a2_nothing_is_cut_below_what_this_server_acknowledged() -> None:
-    """Two disks forgot synced records; the third, which comes late, is the last to have them."""
+    """The third node, which comes late, is the last to have the records."""
     async with Cluster() as cluster:
-        server = cluster.server()
-        await server.opened()
-        await server.append(entries(10))
-        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
-        for node in cluster.nodes.values():
-            node.kill()
-        for name in ("a:1", "b:1"):
-            del cluster.nodes[name].log[5:]
-            cluster.nodes[name].start()
-        await until(lambda: server.store.state is StoreState.FAULT, 60)
+        server = await forgotten_by_two(cluster)
         cluster.nodes["c:1"].start()
         await asyncio.sleep(60)
         assert server.store.state is StoreState.FAULT
