@@ -68,6 +68,20 @@ async def _connect(settings: ZooKeeperSettings) -> ZooKeeperStore:
     return await connect(settings)
 
 
+def _names_without_namespace(connect_string: str, owner: Owner) -> str:
+    """The names of Services that only pods of the cluster's namespace find, as the end of a message; empty
+    when there are none."""
+    hosts = (member.partition("/")[0].rpartition(":")[0] for member in connect_string.split(","))
+    bare = [host for host in hosts if host and not host.startswith("[") and "." not in host]
+    if not bare:
+        return ""
+    whole = ", ".join(f"{host}.{owner[0]}.svc" for host in bare)
+    return (
+        f"; the operator looks {', '.join(bare)} up in its own namespace: "
+        f"if a Service of the cluster's namespace is meant, write {whole}"
+    )
+
+
 class Ensembles:
     """One writer: the loop. A session is closed when the last cluster that used it is released."""
 
@@ -107,12 +121,15 @@ class Ensembles:
             self._opening[key] = opening
         await asyncio.wait({opening}, timeout=self._patience)
         if not opening.done():
-            raise ConnectError(f"ZooKeeper at {ensemble.connect_string} has not answered yet")
+            hint = _names_without_namespace(ensemble.connect_string, owner)
+            raise ConnectError(f"ZooKeeper at {ensemble.connect_string} has not answered yet{hint}")
         if self._opening.get(key) is opening:
             del self._opening[key]  # a failure is reported once; the next call tries again
         if opening.cancelled():
             raise ConnectError(f"the session with ZooKeeper at {ensemble.connect_string} is no longer needed")
         found = opening.result()
+        if isinstance(found, ConnectError):
+            raise ConnectError(f"{found}{_names_without_namespace(ensemble.connect_string, owner)}")
         if isinstance(found, ClusterError):
             raise found
         return found

@@ -63,6 +63,26 @@ async def test_a_slow_ensemble_is_not_waited_for_and_used_once_it_answers() -> N
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize("server", [Server(seconds=4.0), Server(refuses=True)])
+@pytest.mark.parametrize(
+    ("connect_string", "hint"),
+    [
+        ("zk:2181", r"if a Service of the cluster's namespace is meant, write zk\.n\.svc$"),
+        ("zk-0:2181,zk-1.other:2181,zk-2:2181", r"looks zk-0, zk-2 up .* write zk-0\.n\.svc, zk-2\.n\.svc$"),
+        ("zk.other:2181,[fd00::1]:2181,192.0.2.1:2181", None),
+    ],
+)
+async def test_names_that_only_the_clusters_namespace_knows_are_named(
+    server: Server, connect_string: str, hint: str | None
+) -> None:
+    ensembles = Ensembles(server.connect, patience_seconds=1.0)
+    with pytest.raises(ConnectError, match=hint) as refused:
+        await ensembles.store(ONE, Ensemble(connect_string, "/root"))
+    assert (hint is not None) == ("its own namespace" in str(refused.value))
+    await ensembles.close()
+
+
+@pytest.mark.looptime
 async def test_a_refusal_is_told_and_tried_again() -> None:
     server = Server(refuses=True)
     ensembles = Ensembles(server.connect)
