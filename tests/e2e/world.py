@@ -22,10 +22,18 @@ SERVERS = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=ser
 
 
 class World:
-    """One run. `first_node` is the node that is never killed: ZooKeeper and the load are there."""
+    """One run. `first_node` is the node that is never killed: ZooKeeper and the load are there. `name`: of
+    the WaltzCluster, in `namespace`."""
 
-    def __init__(self, kubectl: Kubectl, first_node: str = kind.NODES[0]) -> None:
-        self.kubectl = kubectl.in_namespace(NAMESPACE)
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        first_node: str = kind.NODES[0],
+        namespace: str = NAMESPACE,
+        name: str = CLUSTER,
+    ) -> None:
+        self.name = name
+        self.kubectl = kubectl.in_namespace(namespace)
         self.first_node = first_node
         self.load = Load(self.kubectl, self.first_node)
         self.notes: list[str] = []
@@ -43,11 +51,11 @@ class World:
 
     def change(self, **spec: Any) -> None:
         """Patch the specification."""
-        self.kubectl.patch("waltzcluster", CLUSTER, {"spec": spec})
+        self.kubectl.patch("waltzcluster", self.name, {"spec": spec})
 
     def cluster(self) -> dict[str, Any]:
         """The object now."""
-        return self.kubectl.get("waltzcluster", CLUSTER)
+        return self.kubectl.get("waltzcluster", self.name)
 
     def condition(self, kind_of: str) -> str:
         """Status of one of its conditions; empty when it has none."""
@@ -112,7 +120,7 @@ class World:
             "apiVersion": "waltz.dev/v1alpha1",
             "kind": "WaltzMigration",
             "metadata": {"name": name},
-            "spec": {"cluster": CLUSTER, **what},
+            "spec": {"cluster": self.name, **what},
         }
         self.kubectl.apply(body)
 

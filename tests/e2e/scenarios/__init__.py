@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.e2e.scenarios import (
+    adoption,
     attacks,
     command,
     console,
@@ -110,6 +111,7 @@ ALL = (
     Scenario(
         "pods have addresses of both families", families.dual, written=False, disturbed=False, long=True
     ),
+    Scenario("a cluster of 0.13.2 is adopted", adoption.adopt, written=False, disturbed=False, long=True),
     Scenario("the operator is uninstalled", uninstall.uninstall, written=False, disturbed=False),
     Scenario("the operator of one namespace", uninstall.namespaced, written=False, disturbed=False),
 )

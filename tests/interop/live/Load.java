@@ -155,7 +155,9 @@ public final class Load {
             int partition = transaction.reqId.partitionId();
             String payload = transaction.getTransactionData(TEXT);
             String[] words = payload.split("/");
-            SEEN.put(partition + "/" + words[3], transaction.transactionId);
+            if (words.length == 5) { // Other writers, which take no lock, have payloads of another form.
+                SEEN.put(partition + "/" + words[3], transaction.transactionId);
+            }
             APPLIED.put(partition, transaction.transactionId);
             OUT.println("T " + partition + " " + transaction.transactionId + " " + payload);
         }

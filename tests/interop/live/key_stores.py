@@ -10,13 +10,13 @@ from tests.integration.authority import PASSWORD, Authority
 _SECONDS = 60.0
 
 
-def make(directory: Path) -> None:
-    """`server.jks` and `trust.jks` in the directory, which is made. The certificate names this machine in
-    every way."""
+def make(directory: Path, *names: str) -> Authority:
+    """`server.jks` and `trust.jks` in the directory, which is made; the authority. The certificate is for
+    these names; for all that this machine has, if there are none."""
     directory.mkdir(parents=True)
     authority = Authority(directory)
-    names = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
-    source = authority.pkcs12("server", *sorted(names))
+    here = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
+    source = authority.pkcs12("server", *(names or sorted(here)))
     keytool = shutil.which("keytool")
     assert keytool is not None, "a JDK has keytool"
     new = ["-deststoretype", "JKS", "-deststorepass", PASSWORD]
@@ -30,6 +30,7 @@ def make(directory: Path) -> None:
             [keytool, "-noprompt", *words], check=False, capture_output=True, text=True, timeout=_SECONDS
         )
         assert done.returncode == 0, done.stdout + done.stderr
+    return authority
 
 
 def keys(directory: Path, suffix: str, kind: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 SETTING = "WALTZ_RELEASE_0_13_2"
 
-_MAIN = {
+MAIN = {
     "storage": "com.wepay.waltz.storage.WaltzStorage",
     "server": "com.wepay.waltz.server.WaltzServer",
     "ZooKeeperCli": "com.wepay.waltz.tools.zk.ZooKeeperCli",
@@ -63,7 +63,7 @@ class Release:
         return found
 
     def _prepare(self, javac: str) -> None:
-        self._logging.write_text(_LOGGING)
+        self.logging.write_text(_LOGGING)
         source = Path(__file__).with_name("Load.java")
         command = [javac, "-nowarn", "-cp", self.class_path, "-d", str(self.files / "load"), str(source)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
@@ -74,7 +74,7 @@ class Release:
 
     def process(self, kind: str, config: Path) -> list[str]:
         """A storage node or a server ("storage", "server") that runs until it is ended."""
-        return [*self._java(_MAIN[kind]), str(config)]
+        return [*self._java(MAIN[kind]), str(config)]
 
     def load(self, config: Path, name: str) -> list[str]:
         """`Load.java`: writes and reads until its standard input ends."""
@@ -82,12 +82,13 @@ class Release:
 
     def tool(self, name: str, *arguments: str) -> list[str]:
         """One of its seven command line tools."""
-        return [*self._java(_MAIN[name]), *arguments]
+        return [*self._java(MAIN[name]), *arguments]
 
     @property
-    def _logging(self) -> Path:
+    def logging(self) -> Path:
+        """Its settings of log4j: warnings, on standard error."""
         return self.files / "log4j.properties"
 
     def _java(self, main: str) -> list[str]:
-        settings = f"-Dlog4j.configuration=file:{self._logging}"
+        settings = f"-Dlog4j.configuration=file:{self.logging}"
         return [self.java, _HEAP, *_QUICK, settings, "-cp", self.class_path, main]
