@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ _ROLES = ("server", "storage", "operator")
 
 
 def adopt(world: World) -> None:
-    """The example is applied while it is paused, then servers and storage nodes are exchanged; what either
-    client was told is in the log."""
+    """The example is applied while it is paused, then servers and storage nodes are exchanged; what was
+    acknowledged to either client is in the log."""
     if not os.environ.get(SETTING):
         world.notes.append(f"left out: {SETTING} is not set")
         return
@@ -138,29 +139,29 @@ def _exchange_node(here: World, old: OldCluster, number: int, node: str) -> None
 
 
 def _judge(here: World, old: OldCluster, notes: list[str]) -> None:
-    """Our client's judge reads the log; the client of 0.13.2 has been given what it was told is committed,
-    once, and ids without gaps."""
+    """Our client's judge reads the log; the client of 0.13.2 received each transaction that was reported to
+    it as committed once, and ids without gaps."""
     before = old.acknowledged()
     wait_until("the client of 0.13.2 still writes", lambda: old.acknowledged() > before, WAIT_SECONDS)
     verdict = here.load.verdict("start")
     if not verdict["passed"]:
         raise AssertionError(f"the log is not what was acknowledged: {verdict}")
-    time.sleep(2.0)  # what was reported as committed is handed over by then
-    lines = [line.split(" ", 1) for line in old.journal()]
-    committed = [rest for kind, rest in lines if kind == "C"]
+    committed = [rest for kind, rest in _events(old) if kind == "C"]
+    time.sleep(2.0)  # what was reported as committed until here is handed over by then
     given: dict[int, list[tuple[int, str]]] = {}
-    for rest in (rest for kind, rest in lines if kind == "T"):
+    for rest in (rest for kind, rest in _events(old) if kind == "T"):
         where, transaction_id, payload = rest.split(" ", 2)
         given.setdefault(int(where), []).append((int(transaction_id), payload))
     for partition, log in given.items():
         if [number for number, _ in log] != list(range(len(log))):
             raise AssertionError(f"partition {partition} was not handed over in order, without gaps")
-    payloads = [payload for log in given.values() for _, payload in log]
-    times = dict.fromkeys(committed, 0)
-    for payload in payloads:
-        if payload in times:
-            times[payload] += 1
-    wrong = [payload for payload, count in times.items() if count != 1]
+    times = Counter(payload for log in given.values() for _, payload in log)
+    wrong = [payload for payload in committed if times[payload] != 1]
     if wrong:
         raise AssertionError(f"of {len(committed)} of the client of 0.13.2 not once in the log: {wrong[:5]}")
     notes.append(f"{len(committed)} acknowledged by 0.13.2's client, all in the log")
+
+
+def _events(old: OldCluster) -> list[tuple[str, str]]:
+    """What the client of 0.13.2 wrote down: a letter, and what it is about."""
+    return [(kind, rest) for kind, _, rest in (line.partition(" ") for line in old.journal())]
