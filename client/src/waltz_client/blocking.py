@@ -7,6 +7,8 @@ must not call this facade (that would wait for itself); `decide` of `transact` r
 exit that one of them raises (`sys.exit`) is an error like any other: it would end the client's thread only.
 A call that a signal handler interrupts (KeyboardInterrupt, or any exception that it raises) is cancelled in
 the loop; a feed or range whose read was interrupted refuses to continue, as what it was to return is lost.
+A signal handler may call the client and close it too, but not read a feed or range that it may have
+interrupted: that would wait for itself.
 
 A client belongs to the process that entered it. A fork copies it without its thread: there every call is
 refused, and `close` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
@@ -110,7 +112,7 @@ class BlockingWaltzClient:
         """Use `connect`."""
         self._make_client = make_client
         self._client: WaltzClient | None = None
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may close on top of a close
         self._thread = LoopThread()
 
     @classmethod
@@ -136,8 +138,9 @@ class BlockingWaltzClient:
         )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._thread.check_new()  # not in the try: it ends what another call has started
         try:
+            self._thread.start()
             self._client = self._thread.call(self._open())
         except BaseException:
             self._thread.end()
@@ -165,9 +168,10 @@ class BlockingWaltzClient:
             with contextlib.suppress(ClientClosedError):  # another thread's close has ended
                 ended = self._thread.call(client.close())  # and cuts off a drain of another thread
         with self._closing:
-            if self._client is not None:
+            client = self._client
+            if client is not None:
                 try:
-                    ended = self._thread.call(self._client.close(drain_seconds=drain_seconds)) and ended
+                    ended = self._thread.call(client.close(drain_seconds=drain_seconds)) and ended
                 except ClientClosedError:  # the thread has ended, and with it the client
                     ended = False
                 finally:

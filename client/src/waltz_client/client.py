@@ -68,6 +68,7 @@ class WaltzClient:
 
     Leaving the block (or `close`) ends everything at once: appends without an outcome end as unknown. Await
     `close(drain_seconds=...)` as the last statement of the block to let what is under way end first.
+    What it does is done on the event loop that entered it; elsewhere it is refused (UsageError).
     """
 
     def __init__(
@@ -312,8 +313,8 @@ class WaltzClient:
         return ServerRequests(core.partitions, core.rpc, core.client_id, self._settings.request_deadline_ms)
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
-        """Id of the last committed transaction as its server says, -1 for an empty log.
-        RequestDeadlineError."""
+        """Id of the last committed transaction as its server says, -1 for an empty log; an older one for a
+        moment from a server that does not know yet that it is replaced. RequestDeadlineError."""
         partitions = self._here.partitions
         partition = partitions.check(partition)
         return await partitions.server_high_water_mark(partition, deadline_seconds)
@@ -509,7 +510,8 @@ class WaltzClient:
         """Committed transactions of one or several partitions, in id order within each.
 
         `after`: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
-        None = only what commits from now on. `until`: stop after this id (default: follow forever). A mapping
+        None = only what commits from now on (where the partition's server is away: what this client has not
+        received yet). `until`: stop after this id (default: follow forever). A mapping
         names each of the partitions. `where(header)` leaves out transactions by their header before their
         payload is asked for: `where=HeaderNamespace("ledger").owns` for a partition that others write to as
         well. `headers_only` (or `with_data=False`) leaves all payloads out: no request per transaction;

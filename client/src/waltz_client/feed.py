@@ -107,6 +107,8 @@ class Feed(AsyncIterator[FeedTransaction]):
             if self._with_data:
                 self._open_blocks(partition)
             else:
+                if partition.cursor.tail is None:
+                    partition.cursor.tail = partition.readers.end
                 partition.readers.add(partition.cursor)
 
     # -- blocks ----------------------------------------------------------------------------------------------
@@ -203,6 +205,12 @@ class Feed(AsyncIterator[FeedTransaction]):
         while True:
             if self._closed:
                 return []
+            if self._error is None:
+                self._find_error()
+            if self._error is not None and not self._ready:
+                error = self._error
+                await self.aclose()
+                raise error
             try:
                 batch = self._collect_data() if self._with_data else self._collect_headers()
             except BaseException:  # of a header test: what was taken is gone, to continue would leave it out
@@ -211,9 +219,7 @@ class Feed(AsyncIterator[FeedTransaction]):
             if batch:
                 return batch
             if self._error is not None:
-                error = self._error
-                await self.aclose()
-                raise error
+                continue
             if self._bounded:
                 self._drop_finished()
             if self._bounded and not self._partitions and not self._count_ahead:
@@ -236,13 +242,10 @@ class Feed(AsyncIterator[FeedTransaction]):
 
     async def _wait(self) -> None:
         self._wake.clear()
-        starving = []
-        for partition in self._partitions:
-            cursor = partition.cursor
-            if cursor.error is not None and not cursor.count and not partition.fetching:
-                return self._fail(cursor)
-            if not cursor.count and not partition.fetching and partition.blocks is None:
-                starving.append(partition)
+        self._find_error()
+        if self._error is not None:
+            return
+        starving = [p for p in self._partitions if not p.cursor.count and not p.fetching and p.blocks is None]
         for partition in starving:
             partition.readers.starves(partition.cursor)
         try:
@@ -250,15 +253,15 @@ class Feed(AsyncIterator[FeedTransaction]):
         finally:
             for partition in starving:
                 partition.cursor.starving = False
-        return None
 
-    def _fail(self, cursor: FeedCursor) -> None:
-        error = cursor.error
-        if isinstance(error, WaltzClientError):
-            self._error = error
-        else:
-            self._error = WaltzClientError(str(error))
-        self._wake.set()
+    def _find_error(self) -> None:
+        """What has ended the reading of a partition, once everything before it was handed over, ends the
+        feed, whatever the others bring."""
+        for partition in self._partitions:
+            error = partition.cursor.error
+            if error is not None and not partition.cursor.count and not partition.fetching:
+                self._error = error if isinstance(error, WaltzClientError) else WaltzClientError(str(error))
+                return
 
     def _take(self, partition: _Partition, limit: int) -> list[FeedTransaction]:
         cursor = partition.cursor
@@ -286,7 +289,7 @@ class Feed(AsyncIterator[FeedTransaction]):
     # -- payload ---------------------------------------------------------------------------------------------
 
     def _collect_data(self) -> list[FeedTransaction]:
-        if batch := self._take_blocks():
+        if self._error is None and (batch := self._take_blocks()):
             return batch
         ready = self._ready
         batch = []
@@ -295,7 +298,8 @@ class Feed(AsyncIterator[FeedTransaction]):
             self._count_ahead -= 1
             self._bytes_ahead -= len(transaction.data or b"")
             batch.append(transaction)
-        self._request_ahead()
+        if self._error is None:
+            self._request_ahead()
         return batch
 
     def _room(self) -> int:

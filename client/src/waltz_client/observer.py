@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.transaction_monitor import Cause
-from waltz_client.errors import AppendError, WaltzClientError
+from waltz_client.errors import AppendError, Outcome, WaltzClientError
 from waltz_protocol.types import Endpoint
 
 
@@ -133,12 +133,6 @@ class WatchedClients:
 
 def outcome_word(append: PendingAppend) -> str:
     """What became of an append: committed, conflict, failed or unknown."""
-    match append.cause:
-        case Cause.COMMITTED:
-            return "committed"
-        case Cause.LOCK_CONFLICT:
-            return "conflict"
-        case Cause.CLOSED:
-            return "unknown"
-        case _:
-            return "failed"
+    if append.cause is Cause.LOCK_CONFLICT:
+        return "conflict"
+    return (append.outcome or Outcome.UNKNOWN).value

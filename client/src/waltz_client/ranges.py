@@ -160,13 +160,15 @@ class RangeRead(AsyncIterator[RangeBatch]):
         deadline = loop.time() + self._timeout_seconds
         while (
             mark := await source.server_high_water_mark(partition_id, max(deadline - loop.time(), 0.001))
-        ) < self._last:
+        ) < self._last and not self._closed:
             # An owner that does not know yet that it is replaced may be behind for a moment.
             if loop.time() + _MARK_PAUSE_SECONDS > deadline:
                 raise TransactionNotFoundError(
                     f"partition {partition_id} ends at transaction {mark}, the range at {self._last}"
                 )
             await asyncio.sleep(_MARK_PAUSE_SECONDS)
+        if self._closed:  # by somebody else, meanwhile
+            return
         readers = self._readers = source.readers(partition_id)
         if self._with_data:
             self._blocks = open_blocks(
@@ -191,7 +193,10 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     async def _wait(self) -> None:
         cursor, readers = self._cursor, self._readers
-        starving = cursor is not None and not cursor.count and not self._pieces and not self._headers_done
+        # Also with less than a batch in hand: nobody else may need the connection, which is paused then.
+        starving = (
+            cursor is not None and not cursor.count and not self._outstanding and not self._headers_done
+        )
         if cursor is not None and readers is not None and starving:
             readers.starves(cursor)
         before = self._progress
@@ -226,10 +231,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     @property
     def _may_have_batch(self) -> bool:
-        """Whether it is worth waking the reader: blocks are complete, so a batch is there when it is full."""
+        """Whether it is worth waking the reader: blocks are complete, so a batch is there when it is full.
+        Also when everything was left out: the cursor has to say again that it waits."""
         if self._blocks is not None:
             return self._full
-        return bool(self._pieces) and self._pieces[0].complete
+        return not self._pieces or self._pieces[0].complete
 
     def _pump(self) -> None:
         """Take what came while there is room, until something is wrong."""

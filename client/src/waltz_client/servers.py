@@ -22,7 +22,7 @@ class ServerRequests:
     A server is an Endpoint, or the text of one, `host:port`.
 
     Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
-    request).
+    request), ClientClosedError (nothing was sent).
     """
 
     def __init__(self, partitions: Partitions, rpc: RpcClient, client_id: int, deadline_ms: int) -> None:

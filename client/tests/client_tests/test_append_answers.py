@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from client_tests.test_stream_partition import OWN, REQUEST, STRANGER, Session, answer, append, feed, mounted
+from waltz_client import Append, Committed
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import lock_hashes
+from waltz_client._internal.req_ids import NEAR
 from waltz_client._internal.rpc.session import RpcSession
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.stream.session import StreamSession
@@ -22,8 +25,12 @@ from waltz_client.errors import (
     ServerOverloadedError,
     TransactionTooLargeError,
 )
+from waltz_client.testing import InProcessLog
+from waltz_client.testing.answers import answer as refuse_append
+from waltz_client.testing.values import ClientConnection
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_protocol.frames.append import encode_append, parse_append
 from waltz_protocol.frames.append_batch import (
     BATCH_BYTES,
@@ -36,7 +43,7 @@ from waltz_protocol.frames.append_batch import (
     split_repeated,
 )
 from waltz_protocol.locks import LockId
-from waltz_protocol.messages.client import CloseCode, CloseNotice, UnmountRequest
+from waltz_protocol.messages.client import CloseCode, CloseNotice, MountState, UnmountRequest
 from waltz_protocol.types import Endpoint, ReqId
 
 LOCK = LockId("acct", 7)
@@ -250,6 +257,69 @@ async def test_safety_e7_an_answer_is_for_its_own_partition_and_client() -> None
         frame = encode_answers(client_id, answers, 5)
         session.frame_received(channel, memoryview(frame)[FRAME_HEADER_SIZE:])
     assert [one.answers for one in partitions.values()] == [[], answers[:1], []]
+
+
+async def test_safety_e5_request_ids_that_are_in_use_move_once_for_all_refusals_of_a_turn() -> None:
+    partition, session = mounted_5(4)
+    handles = [append(partition) for _ in range(100)]
+    again_at_once: list[PendingAppend] = []
+    handles[0].on_done = lambda _: again_at_once.append(append(partition))
+    due = [partition.append_answered(said(one, Verdict.REQUEST_ID_IN_USE)) for one in handles]
+    assert (due[0], any(due[1:]), len(session.mounts)) == (True, False, 1)
+    partition.end_turn()
+    assert {str(one.error) for one in handles} == {
+        "append to partition 0 failed: its request id is in use by another client of this id"
+    }
+    assert len(session.mounts) == 2
+    sent = len(session.appends)
+    answer(partition, session)
+    (later,) = again_at_once
+    assert [again(frame)[1].seq_num for frame in session.appends[sent:]] == [later.seq_num]
+    for number in (later.seq_num, session.mounts[1][0].seq_num):
+        assert abs(number - handles[0].seq_num) % 2**32 >= NEAR
+    assert all(partition.req_ids.gave_out(one.seq_num) for one in (*handles, later))
+    assert not partition.append_answered(said(handles[0], Verdict.DROPPED))
+
+
+async def test_request_ids_that_move_while_a_mount_is_under_way_are_named_by_another_one() -> None:
+    """The mount that is answered has named the old ones, and nothing else would say so."""
+    partition, session = mounted_5()
+    partition.req_ids.raise_generation(2)
+    partition.generation_raised()
+    partition.feed_data(feed(OWN, partition.req_ids._seq_num + NEAR // 2, 5))  # of another client with our id
+    partition.end_turn()
+    assert partition.window.numbers_moved
+    mounts = len(session.mounts)
+    partition.mount_response(session.mounts[-1][0].seq_num, MountState.READY)
+    assert (len(session.mounts), partition.window.numbers_moved) == (mounts + 1, False)
+    answer(partition, session)
+    assert partition.append_answered(said(append(partition), Verdict.REQUEST_ID_IN_USE))
+
+
+async def test_appends_whose_request_ids_are_in_use_cost_one_mount() -> None:
+    log = InProcessLog()
+    partition = log.partition(0)
+    async with log.client(settings={"client.answeredAppends": True}) as client, asyncio.timeout(20):
+        await client.append(partition=0, data=b"x")
+        take, refused = partition.append_received, []
+        taken = client._open.partitions.streams[0].req_ids._seq_num
+
+        def refuse(
+            connection: ClientConnection, append: WireAppend, repeated: Repeated | None = None
+        ) -> None:
+            if abs(ReqId.unpack(append.req_id).seq_num - taken) % 2**32 < NEAR:
+                refused.append(append.req_id)
+                refuse_append(connection, append.req_id, Verdict.REQUEST_ID_IN_USE)
+            else:
+                take(connection, append, repeated)
+
+        mounted = Mock(wraps=partition.mount_received)
+        partition.append_received = refuse  # type: ignore[method-assign]
+        partition.mount_received = mounted  # type: ignore[method-assign]
+        results = await client.append_many([Append(0, b"y")] * 200)
+        assert {type(one) for one in results} == {AppendFailedError}
+        assert await client.append(partition=0, data=b"z") == Committed(0, 1)
+        assert (len(refused), mounted.call_count) == (200, 1)
 
 
 async def test_what_one_turn_brings_for_a_connection_is_one_frame_and_nothing_overtakes_it() -> None:

@@ -18,6 +18,7 @@ from waltz_cluster.errors import ClusterNotFoundError, ConfigError, ConnectError
 from waltz_protocol.errors import TlsSettingsError
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
 
 MINIMUM: dict[str, object] = {
     "zookeeper.connectString": "127.0.0.1:1",
@@ -189,3 +190,16 @@ async def test_a_client_is_entered_before_use_and_once(cluster: FakeCluster) -> 
         with pytest.raises(UsageError, match="entered once"):
             async with client:
                 pass
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.0, True, -1])
+async def test_a_number_of_attempts_that_is_none(
+    cluster: FakeCluster, connect: ConnectClient, wrong: int
+) -> None:
+    """Before, a number that no attempt has, such as a text, meant as many as the deadline allows."""
+    client = await connect()
+    cluster.partitions[0].fate = lambda append: Fate.DROP
+    with pytest.raises(UsageError, match="max_attempts") as caught:
+        await client.append(partition=0, data=b"x", max_attempts=wrong, deadline_seconds=1)
+    one_line(caught.value)
+    assert not cluster.partitions[0].received

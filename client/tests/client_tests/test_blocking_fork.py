@@ -12,7 +12,7 @@ import pytest
 
 from client_tests.test_blocking import FakeThread, connect
 from waltz_client import Append, Committed, TransactionContext, UsageError
-from waltz_client.blocking import BlockingWaltzClient
+from waltz_client.blocking import BlockingFeed, BlockingWaltzClient
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
@@ -109,6 +109,28 @@ def test_a_feed_that_is_taken_along_is_refused_and_can_be_dropped(
         assert in_child(job).endswith("after the fork []")
         client.append(partition=0, data=b"x")
         assert [one.transaction_id for one in feed] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["feed", "batches", "range"])
+def test_a_reader_in_which_a_thread_of_the_parent_waits_is_refused(fakes: FakeThread, kind: str) -> None:
+    """The thread that holds its lock is not in the child."""
+
+    def job() -> str:
+        try:
+            next(read)
+        except UsageError as error:
+            return str(error)
+        return "no error"
+
+    with connect(fakes) as client:
+        client.append(partition=0, data=b"x")
+        reader = client.read_range(0, 0, 0) if kind == "range" else client.feed(0)
+        read: Iterator[object] = iter(reader)
+        if isinstance(reader, BlockingFeed) and kind == "batches":
+            read = reader.batches()
+        with reader._lock:  # as if another thread of the parent had held it at the fork
+            assert "opened in another process: open a new one after the fork" in in_child(job)
+        next(read)
 
 
 def test_a_child_closes_without_touching_the_parents_client(fakes: FakeThread) -> None:

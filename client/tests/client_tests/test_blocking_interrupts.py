@@ -4,14 +4,16 @@ after a call."""
 
 import contextlib
 import itertools
+import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
 
-from waltz_client import UsageError
+from waltz_client import Committed, UsageError
 from waltz_client._internal.blocking_reads import BlockingFeed, BlockingRangeRead
 from waltz_client._internal.loop_thread import LoopThread
 from waltz_client.blocking import BlockingWaltzClient
@@ -183,6 +185,89 @@ def test_what_is_read_after_an_interruption_anywhere_is_refused_or_has_no_gap(
                 break
     assert ids == [0, 1, 2]
     assert refused > 3
+
+
+@IN_FINALIZERS
+@LEAVE
+def test_an_interruption_anywhere_while_a_client_is_entered_leaves_no_thread_behind(
+    leave: type[BaseException],
+) -> None:
+    log = InProcessLog(num_partitions=1)
+    for number in itertools.count():
+        client = BlockingWaltzClient.connect({"client.mockDriver": log})
+        signals = Signals(leave, _at_own_position(number))
+        try:
+            with signals.on():
+                client.__enter__()
+        except leave:
+            pass
+        else:
+            assert not signals.raised
+            client.close()
+        thread = client._thread._thread
+        if thread is not None and thread.ident is not None:
+            thread.join(10)
+            assert not thread.is_alive(), f"it is left behind after an interruption at position {number}"
+        assert not client._thread.running
+        if not signals.raised:
+            break
+    assert number > 15
+
+
+@LEAVE
+def test_an_interruption_before_the_thread_has_begun_is_passed_on(
+    leave: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        raise leave
+
+    client = BlockingWaltzClient.connect({"client.mockDriver": InProcessLog()})
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(leave):
+        client.__enter__()
+
+
+def test_a_client_that_is_entered_again_stays_open() -> None:
+    with BlockingWaltzClient.connect({"client.mockDriver": InProcessLog()}) as client:
+        with pytest.raises(UsageError, match="entered once"):
+            client.__enter__()
+        assert client.append(partition=0, data=b"x") == Committed(0, 0)
+
+
+def test_a_thread_that_is_ended_before_it_serves_ends() -> None:
+    thread = LoopThread()
+    begun, go = threading.Event(), threading.Event()
+    serve = thread._serve
+
+    async def late(started: queue.SimpleQueue[BaseException | None]) -> None:
+        begun.set()
+        go.wait(10)
+        await serve(started)
+
+    thread._serve = late  # type: ignore[method-assign]
+    starting = threading.Thread(target=thread.start, daemon=True)
+    starting.start()
+    assert begun.wait(10)
+    ending = threading.Thread(target=thread.end, daemon=True)  # as after an interruption of `start`
+    ending.start()
+    while not thread._ending:
+        time.sleep(0.001)
+    go.set()
+    ending.join(10)
+    assert not ending.is_alive()
+    starting.join(10)
+    assert not thread.running
+
+
+def _at_own_position(number: int) -> Callable[[FrameType, str, object], bool]:
+    """The n-th position in the code of the blocking client, and of nothing that it calls."""
+    positions = itertools.count()
+
+    def when(frame: FrameType, event: str, what: object) -> bool:
+        own = frame.f_code.co_filename.endswith(("waltz_client/blocking.py", "loop_thread.py"))
+        return own and event in ("call", "c_return") and next(positions) == number
+
+    return when
 
 
 def _in_reads(number: int) -> Callable[[FrameType, str, object], bool]:

@@ -115,6 +115,15 @@ def test_more_than_the_credit_or_the_end_is_refused() -> None:
         feed.block_received(block(10, 12))
 
 
+@pytest.mark.parametrize("until", [12, None])
+def test_a_last_block_before_the_end_is_refused(until: int | None) -> None:
+    """No checksum covers the flag. Before, a range was short without a word, and a feed stood still."""
+    feed = opened(Wire(), until=until)
+    with pytest.raises(ProtocolError, match="the last block ends at transaction 11"):
+        feed.block_received(block(10, 11, flags=LAST_BLOCK))
+    assert (feed.position, feed.done, feed.take()) == (9, False, None)
+
+
 def test_credit_is_renewed_by_what_was_taken() -> None:
     wire = Wire()
     feed = opened(wire)

@@ -94,6 +94,27 @@ async def test_a_starving_reader_resumes_a_paused_connection(
         assert [(await anext(other)).transaction_id for _ in range(10)] == list(range(10))
 
 
+@pytest.mark.parametrize(("version", "with_data"), [(4, True), (4, False), (5, False)])
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_range_is_read_next_to_a_reader_that_has_stopped(
+    cluster: FakeCluster, connect: ConnectClient, version: int, with_data: bool, wanted: bool
+) -> None:
+    """Before, what it had read, less than a batch, kept it from being seen as starving, and so did a turn of
+    which its filter left everything out."""
+    partition = cluster.partitions[0]
+    partition.fill(5000)
+    client = await connect(feedBufferTransactions=1024, maxProtocolVersion=version)
+    stopped = client.feed(0, after=4999, headers_only=True)
+    await client.writable(0)
+    partition.fill(600)
+    await until(lambda: client._open.partitions.streams[0].received == 5599)
+    batches = client.read_range(0, 0, 4999, with_data=with_data, where=lambda _: wanted, timeout_seconds=5)
+    async with asyncio.timeout(10):
+        found = [one async for batch in batches for one in batch.transaction_ids]
+    assert found == (list(range(5000)) if wanted else [])
+    assert (await anext(stopped)).transaction_id == 5000
+
+
 async def test_one_partition_does_not_keep_the_others_of_a_feed_waiting(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

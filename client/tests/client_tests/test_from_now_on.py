@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from client_tests.helpers import until
+from client_tests.producers import crashing, orders
 from client_tests.test_blocks import Wire, block, opened, sent
 from client_tests.test_stream_partition import answer, mounted
 from waltz_client.errors import WaltzClientError
@@ -113,3 +115,49 @@ async def test_safety_e1_what_a_client_appends_is_in_its_feed_from_now_on() -> N
         appended = [(await client.append(partition=0, data=b"mine")).transaction_id for _ in range(3)]
         assert refusals, "the feed began before the appends: the test shows nothing"
         assert [(await anext(feed)).transaction_id for _ in range(3)] == appended
+
+
+@pytest.mark.parametrize("let_go", [False, True])
+@pytest.mark.parametrize("headers_only", [False, True])
+async def test_a_feed_from_now_on_of_a_producer_that_catches_up_leaves_out_what_was_there(
+    headers_only: bool, let_go: bool
+) -> None:
+    """Its stream begins at its checkpoint."""
+    log = InProcessLog()
+    partition = log.partition(0)
+    async with crashing(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+    async with orders(log, autoMount=False) as client, asyncio.timeout(10):
+        await client.set_partitions([0])
+        if let_go:
+            await client.last_sequence(0)
+            await client.set_partitions([])
+        partition.pause_feed()
+        for _ in range(10):
+            partition.commit(b"old")
+        await client.set_partitions([0])
+        stream = client._open.partitions.streams[0]
+        await until(lambda: stream.received == (0 if let_go else -1))
+        feed = client.feed(0, after=None, headers_only=headers_only)
+        assert not stream.mounted
+        assert (await client.high_water_mark(0)) == 10
+        partition.resume_feed()
+        await until(lambda: stream.mounted)
+        assert partition.commit(b"new") == 11
+        assert (await anext(feed)).transaction_id == 11
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+async def test_a_feed_from_now_on_of_a_client_that_is_cut_off_leaves_nothing_out(headers_only: bool) -> None:
+    """Where the log ends at the call nobody can say: it begins after what was received."""
+    log = InProcessLog()
+    async with log.client() as client, asyncio.timeout(10):
+        await client.append(partition=0, data=b"0")
+        log.go_down()
+        await until(lambda: not client.status().partitions[0].available)
+        feed = client.feed(0, after=None, headers_only=headers_only)
+        log.partition(0).commit(b"1")
+        log.come_up()
+        await until(lambda: client.status().partitions[0].available)
+        log.partition(0).commit(b"2")
+        assert [(await anext(feed)).transaction_id for _ in range(2)] == [1, 2]

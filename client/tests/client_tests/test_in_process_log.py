@@ -2,6 +2,7 @@
 chance."""
 
 import asyncio
+import struct
 import threading
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from waltz_client import (
 )
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog, LoggedTransaction
+from waltz_protocol.frames import append as wire
+from waltz_protocol.frames.append_batch import FIRST_VERSION, Repeated, Verdict, parse_answers
+from waltz_protocol.messages.client import MountRequest
 from waltz_protocol.types import ReqId
 
 pytestmark = pytest.mark.looptime  # deadlines pass by the test, not by what else the machine does
@@ -82,6 +86,43 @@ async def test_unknown_outcomes(committed: bool) -> None:
         await client.flush_transactions(deadline_seconds=5)
         await client.append(partition=0, data=b"after")
     assert [one.data for one in partition.transactions] == ([b"?"] if committed else []) + [b"after"]
+
+
+class Connection:
+    """Of a client that the partition sees."""
+
+    version = FIRST_VERSION
+    seq_num: int | None = 1
+
+    def __init__(self) -> None:
+        self.verdicts: list[Verdict] = []
+
+    def send(self, message: object) -> None:
+        pass
+
+    def send_frame(self, frame: bytes) -> None:
+        self.verdicts += [one.verdict for one in parse_answers(frame[7:])[1]]
+
+    def close(self, reason: str) -> None:
+        pass
+
+
+async def test_a_repetition_that_is_dropped_fails_nothing_else() -> None:
+    """The log has it, so it is answered, and what comes later is decided as usual."""
+    partition, connection = InProcessLog().partition(), Connection()
+    partition.commit(b"0")
+    repeated = partition.transactions[0].req_id
+    partition.mount_received(connection, MountRequest(repeated, 0, 1))
+    partition.hold()
+    for seq_num in range(3):
+        if seq_num == 2:
+            partition.drop()
+        req_id = repeated._replace(seq_num=seq_num).pack()
+        tail = struct.pack(">ii1si", 0, 1, b"%d" % seq_num, 0)
+        append = wire.Append(req_id, 0, 0, (), (), (), tail)
+        partition.append_received(connection, append, None if seq_num else Repeated(0, -1))
+    assert connection.verdicts == [Verdict.COMMITTED, Verdict.DROPPED, Verdict.COMMITTED]
+    assert [one.data for one in partition.transactions] == [b"0", b"2"]
 
 
 async def test_delays() -> None:

@@ -70,6 +70,36 @@ async def test_a_connection_that_cannot_be_used_does_not_end_a_link() -> None:
     await asyncio.wait([task])
 
 
+async def test_an_unforeseen_error_of_a_connector_does_not_end_a_link(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged with its stack trace, once, and tried again."""
+    connected = asyncio.Event()
+    channel = cast(Channel, Mock(wait_closed=AsyncMock(side_effect=asyncio.Event().wait)))
+    connect = AsyncMock(side_effect=[RuntimeError("a defect"), RuntimeError("a defect"), channel])
+    settings = LinkSettings(
+        ChannelSettings(Magic.CLIENT, (4,), "test"),
+        None,
+        1.0,
+        initial_backoff_seconds=0.01,
+        connect=cast(Connector, connect),
+    )
+    endpoint = Endpoint("localhost", 7)
+    link = Link(
+        endpoint,
+        settings,
+        lambda: RpcSession(endpoint, lambda s: connected.set(), lambda s, r: None),
+        random.Random(1),
+    )
+    task = spawn(link.run(), "link")
+    async with asyncio.timeout(5):
+        await connected.wait()
+    told = [record for record in caplog.records if record.exc_info is not None]
+    assert [record.getMessage() for record in told] == ["server localhost:7: a defect; trying again"]
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_as_of_beyond_any_transaction_is_a_usage_error(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

@@ -12,7 +12,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry, generate_latest
 
 from client_tests.helpers import Application, settings_for, until
-from waltz_client import ClientObserver, LockConflictError, LockId, Transaction, WaltzClient
+from waltz_client import (
+    ClientObserver,
+    LockConflictError,
+    LockId,
+    Outcome,
+    PendingAppend,
+    Transaction,
+    TransactionTooLargeError,
+    WaltzClient,
+)
+from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client.observer import outcome_word
 from waltz_client.opentelemetry import OpenTelemetryObserver
 from waltz_client.prometheus import PrometheusObserver
 from waltz_testkit.fake_cluster import FakeCluster
@@ -153,3 +164,19 @@ async def test_a_client_that_is_not_entered_yet_leaves_the_page_as_it_is(cluster
     metrics = PrometheusObserver(registry)
     metrics.watch(observed(cluster, metrics, Application()))
     assert b"waltz_client_connections" in generate_latest(registry)
+
+
+@pytest.mark.parametrize("cause", [Cause.TOO_OLD, Cause.FENCED, Cause.CLOSED])
+def test_an_append_that_may_be_in_the_log_is_not_counted_as_failed(cause: Cause) -> None:
+    append = PendingAppend(0, lambda _: None)
+    append.cause = cause
+    assert append.outcome is Outcome.UNKNOWN
+    assert outcome_word(append) == "unknown"
+
+
+def test_an_outcome_word_follows_the_error_of_a_named_producer() -> None:
+    append = PendingAppend(0, lambda _: None)
+    append.cause = Cause.TOO_LARGE
+    assert outcome_word(append) == "failed"
+    append.failure = TransactionTooLargeError("x", partition_id=0, outcome=Outcome.UNKNOWN)
+    assert outcome_word(append) == "unknown"

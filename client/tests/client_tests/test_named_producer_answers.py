@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,9 +20,11 @@ from waltz_client import (
     PendingAppend,
     ProducerFencedError,
     RepeatTooOldError,
+    SequenceUnsupportedError,
     TransactionTooLargeError,
     WindowFullError,
 )
+from waltz_client._internal.append.transaction_monitor import Resolution
 from waltz_client.testing import InProcessLog
 from waltz_protocol.frames.append_batch import Answer, Verdict
 
@@ -221,3 +225,91 @@ async def test_what_joins_an_append_has_its_view() -> None:
             with pytest.raises(LockConflictError) as caught:
                 await call
             assert caught.value.conflicting_high_water_mark == 0
+
+
+async def test_appends_whose_partition_moves_to_an_older_server_end_with_their_callers() -> None:
+    """It takes none of them: the partition stays mounted there, and what comes next gets the right error."""
+    log = InProcessLog()
+    partition = log.partition(0)
+    async with orders(log, maxConcurrentTransactions=2, longWaitThreshold=250) as client:
+        async with asyncio.timeout(20):
+            await client.append(partition=0, data=b"0", sequence=0)
+            partition.hold()
+            with pytest.raises(OutcomeUnknownError):
+                await client.append(partition=0, data=b"1", sequence=1, deadline_seconds=0.05)
+            staying = under_way(client.append(partition=0, data=b"2", sequence=2, deadline_seconds=1.5))
+            await until(lambda: partition.waiting == 2)
+            stream = client._open.partitions.streams[0]
+            log._newest_version = 4
+            partition._reset()
+            log.disconnect()
+            await until(lambda: stream.mounted_on is not None and stream.mounted_on.version == 4)
+            assert client.status().partitions[0].appends == 1
+            mounts = Mock(wraps=partition.mount_received)
+            partition.mount_received = mounts  # type: ignore[method-assign]
+            with pytest.raises(OutcomeUnknownError):
+                await staying
+            await until(lambda: not client.has_pending_transactions())
+            with pytest.raises(SequenceUnsupportedError):
+                await client.append(partition=0, data=b"3", sequence=3)
+            assert not mounts.called
+            assert await client.close(drain_seconds=5)
+
+
+async def test_what_waits_for_its_next_sending_is_not_sent_to_an_older_server() -> None:
+    """It knows no repeated append: it would end the connection, with all its partitions. Before, the wait of
+    an answer outlived the mount at which it was given."""
+    log = InProcessLog()
+    partition = log.partition(0)
+    async with orders(log) as client:
+        async with asyncio.timeout(20):
+            await client.append(partition=0, data=b"0", sequence=0)
+            partition.hold()
+            pending = under_way(client.append(partition=0, data=b"1", sequence=1))
+            await until(lambda: partition.waiting)
+            stream = client._open.partitions.streams[0]
+            entry = stream.window.monitor.oldest
+            assert entry is not None
+            stream.append_answered(Answer(Verdict.OVERLOADED, entry.generation, 0, 1, 3000))
+            log._newest_version = 4
+            partition._reset()
+            log.disconnect()
+            await until(lambda: stream.mounted_on is not None and stream.mounted_on.version == 4)
+            older = stream.mounted_on
+            await asyncio.sleep(4)
+            assert stream.mounted_on is older
+            log._newest_version = 5
+            log.disconnect()
+            await until(lambda: partition.waiting)
+            partition.release()
+            assert await pending == Committed(0, 1)
+    assert numbers(log) == [0, 1]
+
+
+async def test_an_answer_to_more_appends_than_there_are_costs_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A count that was damaged on its way, say: before, the loop stood still for as long as it takes to count
+    to it."""
+    log, looked_for = InProcessLog(), list[int]()
+    async with orders(log) as client:
+        await client.append(partition=0, data=b"0", sequence=0)
+        partition = client._core.partitions.streams[0]  # type: ignore[union-attr]
+        monitor = partition.window.monitor
+        log.partition(0).hold()
+        pending = under_way(client.append(partition=0, data=b"1", sequence=1))
+        await until(lambda: log.partition(0).waiting)
+        entry, decide = monitor.oldest, monitor.committed_by_answer
+        assert entry is not None
+
+        def counted(sequence: int, generation: int, transaction_id: int) -> Sequence[Resolution]:
+            looked_for.append(sequence)
+            assert len(looked_for) < 10
+            return decide(sequence, generation, transaction_id)
+
+        monkeypatch.setattr(monitor, "committed_by_answer", counted)
+        partition.append_answered(Answer(Verdict.COMMITTED, entry.generation, 0, 0, 0, 2**31 - 1))
+        assert client.status().partitions[0].known_mark == 0
+        log.partition(0).release()
+        assert await pending == Committed(0, 1)
+    assert looked_for[0] == 1

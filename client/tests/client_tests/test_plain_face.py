@@ -8,6 +8,7 @@ from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
 from waltz_client import (
     Append,
+    ClientAheadError,
     Committed,
     Feed,
     FeedTransaction,
@@ -15,6 +16,7 @@ from waltz_client import (
     LockId,
     PartitionNotFoundError,
     PendingAppend,
+    WaltzClientError,
     WindowFullError,
 )
 from waltz_client.testing import InProcessLog
@@ -285,3 +287,41 @@ async def test_batches_and_single_transactions_may_be_mixed() -> None:
         assert (await anext(feed)).transaction_id == 0
         rest = [one.transaction_id for one in await anext(batches)]
         assert [*rest, *[one.transaction_id async for one in feed]] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("ahead_at_once")
+@pytest.mark.parametrize("how", ["blocks", "payloads", "headers"])
+async def test_the_error_of_one_partition_ends_a_feed_though_another_one_brings_more(how: str) -> None:
+    log = InProcessLog(2)
+    if how == "payloads":
+        log._newest_version = 4
+    async with log.client() as client:
+        feed = client.feed([0, 1], after={0: 7, 1: -1}, headers_only=how == "headers")
+        with pytest.raises(ClientAheadError):
+            async with asyncio.timeout(10):
+                while True:
+                    log.partition(1).commit(b"more")
+                    await asyncio.sleep(0.01)  # it is there when the next one is asked for
+                    assert (await anext(feed)).partition_id == 1
+
+
+async def test_payloads_that_came_before_an_error_are_handed_over_first() -> None:
+    log = InProcessLog(1)
+    log._newest_version = 4
+    for _ in range(3):
+        log.partition(0).commit(b"x")
+    async with log.client() as client, asyncio.timeout(20):
+        feed = client.feed(0)
+
+        async def following() -> list[FeedTransaction]:
+            return list(await anext(feed.batches()))
+
+        waiting = spawn(following(), "next batch")
+        while not feed._calls:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await until(lambda: len(feed._ready) == 3)
+        feed._error = WaltzClientError("the next payload cannot be had")
+        assert [one.transaction_id for one in await following()] == [0, 1, 2]
+        with pytest.raises(WaltzClientError, match="cannot be had"):
+            await following()

@@ -197,3 +197,31 @@ async def test_closing_in_the_middle_leaves_nothing_behind(
     with pytest.raises(ClientClosedError):
         async for _ in batches:
             pass
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+async def test_a_range_that_is_closed_while_it_begins_leaves_nothing_behind(
+    cluster: FakeCluster, connect: ConnectClient, monkeypatch: pytest.MonkeyPatch, with_data: bool
+) -> None:
+    """A blocking range may be closed by another thread than the one that reads it."""
+    cluster.partitions[0].fill(100)
+    client = await connect()
+    await client.writable(0)
+    partitions, asked, answered = client._open.partitions, asyncio.Event(), asyncio.Event()
+    ask = partitions.server_high_water_mark
+
+    async def slow(partition_id: int, deadline_seconds: float | None = None) -> int:
+        asked.set()
+        await answered.wait()
+        return await ask(partition_id, deadline_seconds)
+
+    monkeypatch.setattr(partitions, "server_high_water_mark", slow)
+    batches = client.read_range(0, 0, 99, with_data=with_data)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        reading = group.create_task(anext(batches, None))
+        await asked.wait()
+        await batches.aclose()
+        answered.set()
+    assert reading.result() is None
+    readers = partitions.streams[0].readers
+    assert (len(readers), len(readers.blocks), len(client._open.rpc._active)) == (0, 0, 0)

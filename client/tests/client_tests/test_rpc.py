@@ -7,6 +7,7 @@ import pytest
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import settings_for, until
 from waltz_client import (
+    ClientClosedError,
     DeadlineExceededError,
     RequestDeadlineError,
     ServerRequestError,
@@ -187,6 +188,37 @@ async def test_an_absent_server_is_named(cluster: FakeCluster, connect: ConnectC
     client = await connect()
     with pytest.raises(RequestDeadlineError, match=r"127\.0\.0\.1:1"):
         await client.servers.partitions(Endpoint("127.0.0.1", 1), deadline_seconds=0.5)
+
+
+async def test_requests_to_servers_end_with_their_client(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect()
+    requests, rpc = client.servers, client._entered.rpc
+    absent = Endpoint("127.0.0.1", 1)
+    waiting = asyncio.gather(requests.health(absent, deadline_seconds=60), return_exceptions=True)
+    await until(lambda: absent in rpc._servers and rpc._servers[absent].ready_waiters)
+    began = asyncio.get_running_loop().time()
+    await client.close()
+    (error,) = await waiting
+    assert asyncio.get_running_loop().time() - began < 30
+    assert isinstance(error, ClientClosedError)
+    held = set(rpc._servers)
+    with pytest.raises(ClientClosedError):
+        await requests.partitions(cluster.servers[1].endpoint)
+    assert set(rpc._servers) <= held  # no link, which nobody would end
+
+
+async def test_requests_that_have_ended_wait_no_longer_for_a_server(connect: ConnectClient) -> None:
+    client = await connect()
+    absent = Endpoint("127.0.0.1", 1)
+    lasting = asyncio.gather(client.servers.health(absent, deadline_seconds=60), return_exceptions=True)
+    for _ in range(3):
+        with pytest.raises(RequestDeadlineError):
+            await client.servers.health(absent, deadline_seconds=0.01)
+    assert len(client._entered.rpc._servers[absent].ready_waiters) == 1
+    await client.close()
+    await lasting
 
 
 async def test_client_server_13_38_failing_connections_are_not_tried_in_a_hot_loop() -> None:

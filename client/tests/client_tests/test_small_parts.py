@@ -6,6 +6,7 @@ import pytest
 
 from client_tests.helpers import until
 from waltz_client import BYTES, JSON, STRING, FeedTransaction, LockId, PartitionLocalLock, TransactionBuilder
+from waltz_client._internal.append import lock_names
 from waltz_client._internal.append.request import lock_hashes
 from waltz_client._internal.req_ids import NEAR, ReqIdSource, follows
 from waltz_protocol.backoff import Backoff
@@ -114,3 +115,14 @@ def test_feed_transaction() -> None:
 async def test_until_fails_loudly() -> None:
     with pytest.raises(AssertionError, match="still not true"):
         await until(lambda: False, seconds=0.01)
+
+
+def test_a_lock_that_is_in_use_has_its_name_whatever_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the busiest locks were nameless in conflicts once so many had been used: their hashes were
+    known, so nothing took their names down again."""
+    monkeypatch.setattr(lock_names, "NAMES", 10)
+    busy = LockId("busy", 1)
+    for number in range(25):
+        lock_names.hash_of(LockId("account", number))
+        assert lock_names.lock_of(lock_names.hash_of(busy)) == busy
+    assert len(lock_names._names) <= 10

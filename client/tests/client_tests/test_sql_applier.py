@@ -24,7 +24,7 @@ from client_tests.sql_databases import (
     transactions,
     wait_in_apply,
 )
-from waltz_client import FeedTransaction, StopApplyingError, UsageError
+from waltz_client import ClientClosedError, FeedTransaction, StopApplyingError, UsageError
 from waltz_client.sql import (
     DatabaseUnavailableError,
     HighWaterMarkMovedError,
@@ -452,6 +452,38 @@ async def test_closing_waits_for_the_transaction_under_way(engine: sa.Engine, ap
         await applier.close()
     assert contents(engine) == ({0: [0]}, {0: 0})
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("waltz-sql")]
+
+
+async def test_a_close_refuses_what_has_not_begun(engine: sa.Engine, applying: Applying) -> None:
+    """Jobs that wait for a thread: nobody has cancelled their callers."""
+    inside, go = threading.Event(), threading.Event()
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        inside.set()
+        wait_in_apply(lambda: go.wait(10))
+
+    applier = applying(apply)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(applier.apply(transactions(0, 0)))
+        await until(inside.is_set)
+        waiting = asyncio.gather(
+            applier.high_water_mark(0),
+            applier.apply(transactions(0, 0, partition_id=1)),
+            return_exceptions=True,
+        )
+        left = group.create_task(applier.high_water_mark(1))
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().call_later(0.05, go.set)
+        closing = group.create_task(applier.close())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # now its job is cancelled, and its caller too
+        left.cancel()
+        await closing
+    assert [str(error) for error in await waiting] == ["the applier is closed"] * 2
+    assert all(isinstance(error, ClientClosedError) for error in await waiting)
+    assert first.result() == 0
+    assert left.cancelled()
 
 
 async def test_mistakes_are_refused(engine: sa.Engine) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from client_tests.sql_databases import METADATA, Failing, contents, record, tran
 from waltz_client import (
     BYTES,
     ClientAheadError,
+    ClientClosedError,
+    Committed,
     FeedTransaction,
     LockId,
     RequestDeadlineError,
@@ -152,13 +155,20 @@ async def test_a_context_under_way_when_its_partition_stops_is_told_that_it_is_c
 async def test_a_missing_table_is_said_once(
     cluster: FakeCluster, connect: ConnectClient, sqlite: sa.Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with SqlCallbacks(sqlite, record) as callbacks:
+    stopped: list[StopApplyingError] = []
+    async with SqlCallbacks(sqlite, record, on_stopped=stopped.append) as callbacks:
         client = await connect(callbacks, mountWait=300)
         with pytest.raises(SqlTableMissingError):
             await callbacks.high_water_mark(0)
         await until(lambda: caplog.text.count("is not applied: the database has no table") == 2)
+        with pytest.raises(SqlTableMissingError):
+            await client.submit(Write())
+        assert await client.append(partition=0, data=b"x") == Committed(0, 0)
         await asyncio.sleep(0.3)
         assert caplog.text.count("is not applied") == 2  # one line per partition
+        assert caplog.text.count("the database has no table") == 2
+        assert [type(error) for error in stopped] == [SqlTableMissingError] * 2
+        assert sorted(callbacks.stopped) == [0, 1]
         await client.close()
 
 
@@ -173,6 +183,31 @@ async def test_run_applies_all_partitions_and_ends_at_until(
         await applier.run(client, until={0: 299, 1: 6})
         await applier.run(client, [0, 1], until={0: 299, 1: 6})  # nothing left: ends at once
     assert contents(sqlite) == ({0: list(range(300)), 1: list(range(7))}, {0: 299, 1: 6})
+
+
+async def test_a_run_whose_applier_is_closed_says_so(
+    cluster: FakeCluster, connect: ConnectClient, sqlite: sa.Engine
+) -> None:
+    """Of two partitions one waits for the only thread."""
+    for partition in cluster.partitions.values():
+        partition.fill(3)
+    inside, go = threading.Event(), threading.Event()
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        inside.set()
+        go.wait(10)
+
+    client = await connect()
+    applier = SqlApplier(sqlite, apply)
+    await applier.create_tables()
+    running = asyncio.gather(applier.run(client, until=2), return_exceptions=True)
+    await until(lambda: inside.is_set() and applier._jobs._executor._work_queue.qsize())  # type: ignore[attr-defined]
+    asyncio.get_running_loop().call_later(0.05, go.set)
+    await applier.close()
+    (error,) = await running
+    assert isinstance(error, ClientClosedError)
+    assert sorted(contents(sqlite)[1].values()) == [-1, 2]
 
 
 async def test_run_goes_on_with_the_other_partitions_and_raises_at_the_end(

@@ -7,7 +7,7 @@ import pytest
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import Application, until
 from client_tests.test_sql_with_clients import Write
-from waltz_client import StopApplyingError, Transaction
+from waltz_client import Committed, StopApplyingError, Transaction
 from waltz_testkit.fake_cluster import FakeCluster
 
 
@@ -69,10 +69,19 @@ async def test_chosen_again_it_starts_again(cluster: FakeCluster, connect: Conne
 async def test_a_mark_that_cannot_be_told_stops_too(
     cluster: FakeCluster, connect: ConnectClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The partition takes appends, with a view of nothing, as one that stops later does."""
     application = Stopping(at=None)
+    for partition in cluster.partitions.values():
+        partition.fill(3)
     client = await connect(application, mountWait=200)
     await until(lambda: "partition 0: it is not applied: no table" in caplog.text)
-    with pytest.raises(Exception, match="not available within"):
+    with pytest.raises(StopApplyingError, match="no table"):
         await client.submit(Write(0))
+    with pytest.raises(StopApplyingError, match="no table"):
+        await client.transact(0, lambda builder: None)
+    assert await client.append(partition=0, data=b"x", deadline_seconds=10) == Committed(0, 3)
+    assert cluster.partitions[0].received[-1].client_high_water_mark == -1
+    assert client.status().partitions[0].available
     await client.submit(Write(1))
     assert caplog.text.count("is not applied") == 1
+    assert application.marks_asked.count(0) == 1

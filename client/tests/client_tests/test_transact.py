@@ -18,11 +18,16 @@ from waltz_client import (
     PartitionNotFoundError,
     StopApplyingError,
     TransactionBuilder,
+    TransactionTooLargeError,
     UsageError,
     WaltzClient,
 )
 from waltz_client.blocking import BlockingWaltzClient
-from waltz_client.testing import InProcessLog
+from waltz_client.testing import InProcessLog, LogPartition
+from waltz_client.testing.answers import answer
+from waltz_client.testing.values import ClientConnection
+from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.append_batch import Repeated, Verdict
 
 ACCOUNT = LockId.of("account", "alice")
 
@@ -329,3 +334,21 @@ async def test_a_wall_clock_that_is_set_changes_nothing() -> None:
         client._entered.submissions._wall_clock = lambda: 1e12
         log.partition(0).conflict_next()
         assert (await client.transact(0, write)).committed == (0, 0)
+
+
+async def test_what_its_server_never_takes_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a server with less than the client's limit of locks answers. Before, it was sent again until the
+    deadline, and a submitted context without end."""
+
+    def too_large(
+        self: LogPartition, connection: ClientConnection, append: Append, repeated: Repeated | None = None
+    ) -> None:
+        refused.append(append)
+        answer(connection, append.req_id, Verdict.TOO_LARGE, 1)
+
+    log, refused = InProcessLog(1), list[Append]()
+    monkeypatch.setattr(LogPartition, "append_received", too_large)
+    async with log.client(settings={"client.answeredAppends": True}) as client:
+        with pytest.raises(TransactionTooLargeError):
+            await client.transact(0, write, deadline_seconds=5)
+    assert len(refused) == 1

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from waltz_client import BYTES, Append, TransactionBuilder, UsageError, WaltzClient
+from waltz_client import BYTES, Append, ClientClosedError, TransactionBuilder, UsageError, WaltzClient
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
 
@@ -63,6 +63,38 @@ async def test_a_call_on_another_loop_is_refused(call: Callable[[WaltzClient], A
 
         await asyncio.to_thread(asyncio.run, elsewhere())
         assert await client.high_water_mark(0) == 0
+
+
+@pytest.mark.parametrize("call", ["append_nowait", "feed", "read_range"])
+async def test_a_call_in_a_thread_without_a_loop_is_refused(call: str) -> None:
+    """Two threads would take the same request ids, and an append that is in the log would be failed."""
+    calls: dict[str, Callable[[], object]] = {
+        "append_nowait": lambda: client.append_nowait(partition=0, data=b"x", on_done=lambda _: None),
+        "feed": lambda: client.feed(0),
+        "read_range": lambda: client.read_range(0, 0, 0),
+    }
+    log = InProcessLog(num_partitions=1)
+    async with log.client() as client:
+        await client.writable(0)
+        with pytest.raises(UsageError, match="event loop of another thread"):
+            await asyncio.to_thread(calls[call])
+        assert not client.has_pending_transactions()
+        await client.append(partition=0, data=b"y")
+    assert [one.data for one in log.partition(0).transactions] == [b"y"]
+    with pytest.raises(ClientClosedError):
+        await asyncio.to_thread(calls[call])
+
+
+def test_a_client_whose_loop_does_not_run_may_be_called() -> None:
+    """Its thread has the loop in its hands."""
+    log = InProcessLog(num_partitions=1)
+    with asyncio.Runner() as runner:
+        client = runner.run(log.client().__aenter__())
+        runner.run(client.writable(0))
+        pending = client.append_nowait(partition=0, data=b"x", on_done=lambda _: None)
+        runner.run(client.flush_transactions())
+        assert pending.committed
+        runner.run(client.close())
 
 
 async def test_the_blocking_client_may_be_used_in_a_program_with_a_loop() -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest, append_request
 from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.arguments import attempts as attempts_of
 from waltz_client._internal.arguments import call_deadline, time_limit
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.observers import Observers
@@ -107,7 +108,7 @@ class Appender:
         """See `WaltzClient.append`."""
         settings = self._settings
         seconds = call_deadline(deadline_seconds, settings.append_deadline_ms)
-        limit = settings.append_max_attempts if max_attempts is None else max_attempts
+        limit = attempts_of(max_attempts, settings.append_max_attempts)
         deadline = asyncio.get_running_loop().time() + seconds
         backoff: Backoff | None = None
         attempts = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from waltz_client._internal.arguments import LAST_ID, whole_number
@@ -31,6 +31,9 @@ T = TypeVar("T")
 APPLY_BATCH = 64
 APPLY_RETRY_INITIAL_SECONDS = 0.01
 APPLY_RETRY_MAX_SECONDS = 10.0
+LEAVING_SECONDS = 30.0
+"""What a callback has to return after it was cancelled, before another applier of the partition calls the
+next one."""
 
 
 async def settle(value: T | Awaitable[T]) -> T:
@@ -56,7 +59,9 @@ class Applier:
         random: Random,
         capacity: int,
         observers: Observers | None = None,
+        earlier: Sequence[asyncio.Task[None]] = (),
     ) -> None:
+        """`earlier`: of appliers of this partition that were cancelled, and may be in a callback yet."""
         self.applied: int | None = None
         self.on_committed: dict[int, Callable[[], Awaitable[None]]] = {}
         self.on_applied: dict[int, Callable[[], Awaitable[None]]] = {}
@@ -69,19 +74,29 @@ class Applier:
         self._random = random
         self._capacity = capacity
         self._observers = observers
+        self._earlier = earlier
         self._mark: asyncio.Future[int] | None = None
         self._ready = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._stopped: Exception | None = None
 
     async def initial_mark(self) -> int:
-        """What the application has applied; asked once, however many ask here. Raises what the callback
-        raised."""
+        """What the application has applied, for the first mount; -1 when a callback has stopped it: the
+        partition takes appends all the same. Raises what else the callback raised."""
+        try:
+            return await self._ask_mark()
+        except StopApplyingError:
+            return -1
+
+    async def _ask_mark(self) -> int:
+        """The application's mark, asked once, however many ask here. Raises what the callback raised."""
         if self._mark is None:
             if self._stopped is not None:
                 raise self._stopped
             self._mark = asyncio.get_running_loop().create_future()
             try:
+                if self._earlier:
+                    await self._wait_for_earlier()
                 try:
                     given = await settle(self._callbacks.client_high_water_mark(self._partition_id))
                 except Exception:
@@ -103,6 +118,19 @@ class Applier:
             self._wake(mark)
             self._mark.set_result(mark)
         return await asyncio.shield(self._mark)
+
+    async def _wait_for_earlier(self) -> None:
+        """Callbacks of one partition are not concurrent. A callback that waits for what comes after it would
+        wait for itself: it is left alone after `LEAVING_SECONDS`."""
+        _, left = await asyncio.wait(self._earlier, timeout=LEAVING_SECONDS)
+        self._earlier = ()
+        if left:
+            log.error(
+                "partition %d: a callback that was cancelled has not returned for %g s; it is applied again next to it",
+                self._partition_id,
+                LEAVING_SECONDS,
+                extra=self._about,
+            )
 
     def is_stopped(self) -> bool:
         """Whether nothing more is to be applied."""
@@ -126,7 +154,7 @@ class Applier:
         backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
         while self.applied is None:
             try:
-                await self.initial_mark()
+                await self._ask_mark()
             except StopApplyingError as error:
                 log.error("partition %d: it is not applied: %s", self._partition_id, error, extra=self._about)
                 self.stop(error)

@@ -62,6 +62,15 @@ def time_limit(name: str, given: object) -> float:
     raise UsageError(f"{name} is a number of seconds, not {given!r}")
 
 
+def attempts(given: object, default: int) -> int:
+    """`max_attempts` of a call, or the default of the settings; 0: as many as the deadline allows.
+    UsageError."""
+    number = default if given is None else counted_number("max_attempts", given)
+    if number < 0:
+        raise UsageError(f"max_attempts is a number of attempts, or 0 for no limit, not {number}")
+    return number
+
+
 def call_deadline(given: object, default_ms: int) -> float:
     """`deadline_seconds` of a call, or the default of the settings; UsageError."""
     return default_ms / 1000 if given is None else time_limit("deadline_seconds", given)

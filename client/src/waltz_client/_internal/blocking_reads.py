@@ -117,6 +117,7 @@ class BlockingFeed(_Reader[list[FeedTransaction]], Iterator[FeedTransaction]):
     def _refill(self, empty: Iterator[FeedTransaction]) -> bool:
         """Put the next batch in place of this empty one, unless another thread has done it; False at the
         end."""
+        self._thread.refuse_other_process()  # before the lock: a thread of the parent may hold it
         with self._lock:
             if self._rest is empty:
                 batch = self._pull()
@@ -175,6 +176,7 @@ class BlockingRangeRead(_Reader[RangeBatch], Iterator[RangeBatch]):
 
     def __next__(self) -> RangeBatch:
         batch = None
+        self._thread.refuse_other_process()  # as in BlockingFeed
         try:
             with self._lock:
                 batch = self._pull()

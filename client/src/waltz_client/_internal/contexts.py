@@ -4,7 +4,7 @@ An attempt waits for the mount (and for the application to have caught up with i
 `execute` and sends. One whose locks another context of this client has on the way is not sent, but made again
 when that has an outcome (`append.own_locks`). A certain failure leads to another attempt: after a growing,
 spread delay, not before the application has applied the conflicting transaction, not after expiry, and not
-beyond the attempt limit. An unknown outcome is never retried.
+beyond the attempt limit. Neither an unknown outcome is retried nor what its server never takes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from waltz_client.errors import (
     AppendFailedError,
     AttemptsExhaustedError,
     ClientClosedError,
-    OutcomeUnknownError,
     PartitionUnavailableError,
     WaltzClientError,
 )
@@ -227,8 +226,16 @@ class Submissions:
             await applier.wait_next()
 
     def _unavailable(self, partition_id: int) -> str:
-        seconds = self._settings.mount_wait_ms / 1000
-        return f"partition {partition_id} was not available within {seconds:g} s: {self._partitions.why_unavailable(partition_id)}"
+        seconds, partitions = self._settings.mount_wait_ms / 1000, self._partitions
+        partition, applier = partitions.streams.get(partition_id), partitions.appliers.get(partition_id)
+        why = partitions.why_unavailable(partition_id)
+        if partition is not None and applier is not None and partition.can_send:
+            applied = -1 if applier.applied is None else applier.applied
+            why = (
+                f"the callbacks have applied it up to transaction {applied}, and it was received up to "
+                f"transaction {partition.received}"
+            )
+        return f"partition {partition_id} was not available within {seconds:g} s: {why}"
 
     # -- outcomes --------------------------------------------------------------------------------------------
 
@@ -249,7 +256,7 @@ class Submissions:
             return
         conflicted = handle.cause is Cause.LOCK_CONFLICT
         limit = self._settings.max_transaction_attempts
-        if isinstance(error, OutcomeUnknownError) or self._settings.retry_workers == 0:
+        if not error.retriable or self._settings.retry_workers == 0:
             locks.settled(submission)
             self._end(handle.partition_id, context, error, conflicted)
         elif limit and submission.attempts >= limit:

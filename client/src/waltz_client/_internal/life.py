@@ -58,13 +58,20 @@ class ClientLife:
             raise ClientClosedError("the client is closed")
 
     def check_loop(self) -> None:
-        """UsageError on another event loop, before close: nobody would wake who waits there. Without a loop
-        nothing waits."""
+        """UsageError on another event loop, before close: nobody would wake who waits there. Likewise in a
+        thread without one, while that of the client runs: both would change the same at once."""
         if self._loop.is_running() and get_ident() == self._thread_id:
             return  # a thread runs one loop at a time; asking for it costs a system call, and this each append
         running = asyncio._get_running_loop()
-        if running is not self._loop and running is not None and not self.closed:
+        if running is self._loop or self.closed:
+            return
+        if running is not None:
             raise UsageError("this client was entered on another event loop: open one in this loop")
+        if self._loop.is_running():
+            raise UsageError(
+                "this client belongs to the event loop of another thread: call it there "
+                "(loop.call_soon_threadsafe), or use waltz_client.blocking"
+            )
 
     async def pause(self, seconds: float) -> None:
         """Between two attempts of a caller; ClientClosedError as soon as the client is closed."""

@@ -133,12 +133,8 @@ class Link:
                 settings.tls,
                 settings.connect_timeout_seconds,
             )
-        except (WaltzProtocolError, OSError) as error:
-            if self.last_error != str(error):
-                log.warning("server %s: %s; trying again", self.endpoint, error, extra=self._about)
-                if self._observer is not None:
-                    self._observer.connect_failed(self.endpoint, str(error))
-            self.last_error = str(error)
+        except Exception as error:
+            self._connect_failed(error)
             return False
         self.last_error = None
         if self._observer is not None:
@@ -160,3 +156,14 @@ class Link:
             "server %s: the connection ended: %s", self.endpoint, channel.close_reason, extra=self._about
         )
         return True
+
+    def _connect_failed(self, error: Exception) -> None:
+        """Also by a defect, which is no reason to end the link; it is logged with its stack trace."""
+        if self.last_error != str(error):
+            defect = None if isinstance(error, (WaltzProtocolError, OSError)) else error
+            log.warning(
+                "server %s: %s; trying again", self.endpoint, error, extra=self._about, exc_info=defect
+            )
+            if self._observer is not None:
+                self._observer.connect_failed(self.endpoint, str(error))
+        self.last_error = str(error)

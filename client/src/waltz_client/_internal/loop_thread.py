@@ -110,7 +110,9 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._process_id: int | None = None  # of the process that started it
         self._stop: Callable[[], object] = lambda: None
-        self._lock = threading.Lock()  # no call is given to a loop that is about to end
+        self._ending = False
+        # No call is given to a loop that is about to end. Signal handlers call, and end it, too.
+        self._lock = threading.RLock()
         self._calls: set[_Call[Any]] = set()
 
     @property
@@ -133,11 +135,15 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             raise UsageError("a blocking call from the client's own thread would wait for itself")
 
-    def start(self) -> None:
-        """Once."""
+    def check_new(self) -> None:
+        """UsageError when it was started before."""
         self.refuse_other_process()
         if self._thread is not None:
             raise UsageError("a client is entered once; connect again for another one")
+
+    def start(self) -> None:
+        """Once. A caller that is interrupted here ends it with `end`."""
+        self.check_new()
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()  # as in _Call
 
         def run() -> None:
@@ -171,12 +177,15 @@ class LoopThread:
         self._stop = lambda: loop.call_soon_threadsafe(end)
         self._loop = loop  # here, so that it is never set again after an end that nobody has asked for
         started.put(None)
+        if self._ending:  # that `end` may have had nothing to stop yet
+            self._loop = None
+            return
         await stop
 
     def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            self._loop = None
-            self._cause = self._cause or error
+        # Without the lock: who holds it may be waiting for this thread, in a signal handler.
+        self._loop = None
+        self._cause = self._cause or error
         log.error(
             "the thread of a blocking client has ended: %r",
             error,
@@ -201,13 +210,16 @@ class LoopThread:
             raise self.closed_error()
 
     def end(self) -> None:
-        """End the loop and the thread; calls under way end with ClientClosedError."""
+        """End the loop and the thread, also in the middle of `start`; calls under way end with
+        ClientClosedError."""
         with self._lock:
+            self._ending = True
             thread, self._loop = self._thread, None
         if thread is not None:
             with contextlib.suppress(RuntimeError):  # it has ended already
                 self._stop()
-            thread.join()
+            with contextlib.suppress(RuntimeError):  # it has not begun: it ends when it does, if it does
+                thread.join()
         self._end_calls()
 
     def call(self, coro: Coroutine[Any, Any, T]) -> T:
@@ -228,7 +240,11 @@ class LoopThread:
                 if loop is None or loop.is_closed():
                     raise self.closed_error()
                 self._calls.add(call)
-                loop.call_soon_threadsafe(call.begin)
+                try:
+                    loop.call_soon_threadsafe(call.begin)
+                except RuntimeError:  # it has failed, or a signal handler has ended it, since
+                    self._calls.discard(call)
+                    raise self.closed_error() from None
             task = call.ended.get()
         except BaseException:
             if call in self._calls:

@@ -85,7 +85,8 @@ class Partitions:
         self._observers = observers
         self._on_stopped_applier = on_stopped_applier
         self._producer = producer
-        self._applier_tasks: dict[int, asyncio.Task[None]] = {}
+        self._applier_tasks: dict[int, list[asyncio.Task[None]]] = {}
+        """Of each partition the newest last; those before it were cancelled."""
         self._chosen: set[int] = set()
         self._choosing = asyncio.Lock()
         self._named_marks: dict[int, int] = {}
@@ -173,6 +174,8 @@ class Partitions:
     def why_unavailable(self, partition_id: int) -> str:
         """For messages: what a partition is waiting for."""
         partition = self.streams.get(partition_id)
+        if partition is not None and partition.mounted:
+            return "its server sends nothing" if partition.can_send else "too many appends are on their way"
         error = self._links.last_error(partition_id)
         if error is not None:
             return error
@@ -279,6 +282,7 @@ class Partitions:
 
     def _apply(self, partition: StreamPartition, callbacks: WaltzClientCallbacks) -> None:
         partition_id = partition.partition_id
+        earlier = [task for task in self._applier_tasks.get(partition_id, ()) if not task.done()]
         applier = Applier(
             partition.readers,
             callbacks,
@@ -286,9 +290,11 @@ class Partitions:
             self._random,
             self._settings.feed_buffer_transactions,
             self._observers,
+            earlier,
         )
         self.appliers[partition_id] = partition.application = applier
-        self._applier_tasks[partition_id] = self.spawn(applier.run(), f"apply partition {partition_id}")
+        task = self.spawn(applier.run(), f"apply partition {partition_id}")
+        self._applier_tasks[partition_id] = [*earlier, task]
 
     async def choose(self, wanted: Iterable[int], deadline_seconds: float) -> None:
         """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as
@@ -328,7 +334,7 @@ class Partitions:
                 partition_id,
                 extra={"partition": partition_id},
             )
-            partition.window.close()
+            partition.window.close("the partition was let go")
         partition.deactivate()  # says so to the server, so it comes before the detachment
         self._links.detach(partition)
         partition.application = None
@@ -336,9 +342,7 @@ class Partitions:
         if applier is not None:
             applier.stop(PartitionInactiveError(partition_id))
             self._on_stopped_applier(applier)
-        task = self._applier_tasks.pop(partition_id, None)
-        if task is not None:
-            task.cancel()
+            self._applier_tasks[partition_id][-1].cancel()  # the next applier waits until it has left
 
     async def wait_applied(self, partition_id: int, transaction_id: int) -> None:
         """Until the callbacks, if there are any, have applied a transaction. PartitionInactiveError when the

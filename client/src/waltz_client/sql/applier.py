@@ -116,8 +116,8 @@ class SqlApplier:
         await self.close()
 
     async def close(self) -> None:
-        """Wait for the database transactions under way, end the threads. Idempotent. The engine stays its
-        owner's."""
+        """Wait for the database transactions under way, end the threads. Idempotent. What has not
+        begun, `run` included, ends with ClientClosedError. The engine stays its owner's."""
         await self._jobs.close()
 
     def wants_data(self, header: int) -> bool:
@@ -269,8 +269,11 @@ class SqlApplier:
             await asyncio.sleep(backoff.next_seconds())
 
     def _stopped(self, partition_id: int, error: StopApplyingError) -> None:
-        self.stopped[partition_id] = error
         log.error("%s", error, exc_info=error.__cause__, extra={"partition": partition_id})
+        self._report_stop(partition_id, error)
+
+    def _report_stop(self, partition_id: int, error: StopApplyingError) -> None:
+        self.stopped[partition_id] = error
         if self._on_stopped is not None:
             try:
                 self._on_stopped(error)

@@ -22,9 +22,13 @@ class SqlCallbacks(SqlApplier):
     """
 
     async def client_high_water_mark(self, partition_id: int) -> int:
-        """The mark in the database."""
+        """The mark in the database. Its errors stop the partition."""
         self.stopped.pop(partition_id, None)
-        return await self.high_water_mark(partition_id)
+        try:
+            return await self.high_water_mark(partition_id)
+        except StopApplyingError as error:
+            self._report_stop(partition_id, error)  # the client logs it
+            raise
 
     async def apply_transaction(self, transaction: Transaction) -> None:
         """Apply one transaction and its mark. Its errors stop the partition."""

@@ -25,13 +25,19 @@ class DatabaseThreads:
 
     async def run(self, job: Callable[[], T]) -> T:
         """The result of a job. Cancelling the caller does not stop a job under way: it ends, or fails, by
-        itself."""
+        itself. ClientClosedError when `close` comes before it has begun."""
         if self._closed:
             raise ClientClosedError("the applier is closed")
         future = asyncio.get_running_loop().run_in_executor(self._executor, job)
         self._jobs.add(future)
         future.add_done_callback(self._ended)
-        return await asyncio.shield(future)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if future.cancelled() and (task is None or not task.cancelling()):  # by `close`, not its caller
+                raise ClientClosedError("the applier is closed") from None
+            raise
 
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._jobs.discard(future)

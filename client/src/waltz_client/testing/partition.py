@@ -45,6 +45,7 @@ class _Waiting(NamedTuple):
     append: Append
     due: float
     repeated: Repeated | None
+    dropped: bool = False
 
 
 class LogPartition:
@@ -150,9 +151,12 @@ class LogPartition:
 
     @on_the_loop
     def drop(self) -> None:
-        """Everything held back fails, and nothing is held any longer."""
+        """Everything held back fails, and nothing is held any longer. A repetition of what is in the log is
+        answered with its id."""
         self._held = False
-        self._fates.extendleft([_Fate.FAIL] * self.waiting)
+        self._queue = deque(
+            one._replace(dropped=True) if isinstance(one, _Waiting) else one for one in self._queue
+        )
         self._work()
 
     def delay(self, seconds: float) -> None:
@@ -347,7 +351,7 @@ class LogPartition:
                 if self._held or not self._is_due(head):
                     return
                 queue.popleft()
-                self._decide(head.connection, head.append, head.repeated)
+                self._decide(head)
             else:
                 queue.popleft()
                 head()
@@ -364,7 +368,8 @@ class LogPartition:
         self._timer = None
         self._work()
 
-    def _decide(self, connection: ClientConnection, append: Append, repeated: Repeated | None) -> None:
+    def _decide(self, waiting: _Waiting) -> None:
+        connection, append, repeated = waiting.connection, waiting.append, waiting.repeated
         req_id = ReqId.unpack(append.req_id)
         generation = append.generation
         if repeated is not None:
@@ -378,9 +383,7 @@ class LogPartition:
                 else:
                     answer(connection, append.req_id, Verdict.REQUEST_ID_IN_USE, there)
                 return
-        fate = self._fates.popleft() if self._fates else None
-        if fate is None and self._failing_rate and self._random.random() < self._failing_rate:
-            fate = _Fate.FAIL
+        fate = self._fate(waiting.dropped)
         conflict = self._locks.estimate(append.write_locks, append.read_locks)
         if fate is _Fate.CONFLICT:
             self._refuse(connection, append, self.high_water_mark)
@@ -397,6 +400,16 @@ class LogPartition:
             self._say_committed(connection, append.req_id, transaction_id)
         else:
             answer(connection, append.req_id, Verdict.STALE_GENERATION, self.generation)
+
+    def _fate(self, dropped: bool) -> _Fate | None:
+        """What a test wants to become of the next append that is decided."""
+        if dropped:
+            return _Fate.FAIL
+        if self._fates:
+            return self._fates.popleft()
+        if self._failing_rate and self._random.random() < self._failing_rate:
+            return _Fate.FAIL
+        return None
 
     def _say_committed(self, connection: ClientConnection, req_id: bytes, transaction_id: int) -> None:
         if self._feeds.paused:

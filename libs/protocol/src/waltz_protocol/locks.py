@@ -157,12 +157,14 @@ class LockCheck:
     partition's: whoever slices sees to that.
     """
 
-    __slots__ = ("_locks", "_place", "_read_from", "_read_to", "conflict", "slots", "table")
+    __slots__ = ("_locks", "_place", "_read_from", "_read_to", "conflict", "conflict_lock", "slots", "table")
 
     def __init__(self, table: LockTable, write_locks: Slots, read_locks: Slots, append_locks: Slots) -> None:
         self.table = table
         self.conflict = -1
         """As `LockTable.estimate`, once it is done."""
+        self.conflict_lock = 0
+        """The first write or read lock that gave `conflict`; 0 while that is -1."""
         self.slots: set[int] = set()
         """Those to be raised by the commit: at most as many as the table has."""
         self._locks = write_locks + read_locks + append_locks
@@ -180,12 +182,16 @@ class LockCheck:
         start = self._place
         end = self._place = min(start + count, len(self._locks))
         values, size, slots = self.table._table, self.table.size, self.slots
-        conflict, read_from, read_to = self.conflict, self._read_from, self._read_to
+        conflict, conflict_lock = self.conflict, self.conflict_lock
+        read_from, read_to = self._read_from, self._read_to
         for place in range(start, end):
-            a, b, c = slots_of(self._locks[place], size)
+            lock_hash = self._locks[place]
+            a, b, c = slots_of(lock_hash, size)
             if place < read_to:
-                conflict = max(conflict, min(values[a], values[b], values[c]))
+                lowest = min(values[a], values[b], values[c])
+                if lowest > conflict:
+                    conflict, conflict_lock = lowest, lock_hash
             if place < read_from or place >= read_to:
                 slots.update((a, b, c))
-        self.conflict = conflict
+        self.conflict, self.conflict_lock = conflict, conflict_lock
         return end - start

@@ -89,6 +89,12 @@ class Endpoint(NamedTuple):
         return f"{self.host}:{self.port}"
 
     @property
+    def system_host(self) -> str:
+        """The host as the system takes it: an IPv6 address without the brackets that it has in texts."""
+        host = self.host
+        return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+    @property
     def valid(self) -> bool:
         """Whether it can be an address at all: what a directory carries and what is connected to."""
         host = self.host

@@ -62,6 +62,21 @@ async def test_it_listens_on_the_families_of_its_address(
             channel.close("seen")
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_zookeeper_6_25_an_ipv6_address_in_brackets_is_connected_to(encrypted: bool) -> None:
+    """As it is in connect strings. Before, a node could be added under one, and nobody came to it."""
+    async with Listener() as listener:
+        server = server_context(TlsSettings()) if encrypted else None
+        await listener.start("::1", 0, settings(), Recorder, server)
+        own = client_context(TlsSettings(allow_unverified=True)) if encrypted else None
+        endpoint = Endpoint.parse(f"[::1]:{listener.port}")
+        assert str(endpoint) == f"[::1]:{listener.port}"
+        channel = await connect(endpoint, settings(), Recorder(), own)
+        assert channel.peer == f"::1:{listener.port}"
+        channel.close("seen")
+
+
 async def test_connections_above_the_limit_are_cut() -> None:
     handlers: list[Recorder] = []
 

@@ -153,5 +153,8 @@ def test_a_check_in_slices_says_what_the_table_says_at_once(
         assert 0 < check.advance(slice_size) <= slice_size
     assert check.advance(slice_size) == 0
     assert check.conflict == table.estimate(write, read)
+    highest = (lock for lock in (*write, *read) if table.estimate((lock,), ()) == check.conflict)
+    if check.conflict >= 0:
+        assert check.conflict_lock == next(highest)
     assert check.slots == set(table.slots_to_raise(write, append))
     assert len(check.slots) <= size

@@ -53,6 +53,16 @@ async def test_tasks_that_begin_within_ask_the_same() -> None:
     assert lookup.await_count == 2
 
 
+async def test_a_lookup_that_finds_no_thread_is_a_connect_error() -> None:
+    """The process may be at its limit of threads, in which names are looked up."""
+    lookup = AsyncMock(side_effect=RuntimeError("can't start new thread"))
+    with (
+        looked_up_by(lookup),
+        pytest.raises(ConnectError, match=r"cannot connect to n\.example:9: can't start new thread"),
+    ):
+        await connect(Endpoint("n.example", 9), settings(), Recorder(), None)
+
+
 @pytest.mark.parametrize("host", [HOST, "::1"])
 async def test_an_address_is_not_looked_up(host: str) -> None:
     lookup = AsyncMock()

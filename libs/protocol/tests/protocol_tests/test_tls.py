@@ -490,3 +490,8 @@ async def test_a_connection_that_is_cancelled_before_its_protocol_is_informed_is
             await connecting
         await asyncio.sleep(0.2)
         assert (client.events, listener.channels, listener.handshakes) == (["closed"], frozenset(), 0)
+
+
+def test_passwords_are_not_in_the_repr() -> None:
+    settings = TlsSettings(key_store_password="sesame", trust_store_password="sesame")
+    assert "sesame" not in repr(settings)

@@ -18,6 +18,7 @@ def hash_of(lock: LockId) -> int:
     number = lock.hash
     if len(_names) >= NAMES:
         _names.clear()
+        hash_of.cache_clear()  # who is known here takes no name down
     _names[number] = lock
     return number
 

@@ -140,7 +140,8 @@ class PendingAppend(MonitorEntry):
                 )
             case Cause.CLOSED:
                 return OutcomeUnknownError(
-                    f"the client was closed before the outcome of an append to partition {self.partition_id} was known",
+                    f"{self.detail or 'the client was closed'} before the outcome of an append to partition "
+                    f"{self.partition_id} was known",
                     partition_id=self.partition_id,
                 )
             case cause:

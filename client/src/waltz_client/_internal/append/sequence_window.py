@@ -50,6 +50,11 @@ LEAST_WAIT_SECONDS, MOST_WAIT_SECONDS = 0.01, 5.0
 """Between two turns of sending what was refused for the moment."""
 
 
+def _is_given_up(entry: MonitorEntry) -> bool:
+    """Neither its caller waits for it, nor one that has joined it."""
+    return isinstance(entry, PendingAppend) and all(one.given_up for one in (entry, *(entry.twins or ())))
+
+
 class SequenceMonitor(TransactionMonitor):
     """Appends by sequence number. A commit is deferred, as a conflict is, until the feed has reached it."""
 
@@ -217,13 +222,17 @@ class SequenceWindow(AppendWindow):
             if not isinstance(entry, PendingAppend):
                 continue
             frame = frame_for_version(entry.frame, session.version)
-            if frame is None or all(one.given_up for one in (entry, *(entry.twins or ()))):
+            if frame is None or _is_given_up(entry):
                 over.append(entry.seq_num)
                 continue
             entry.frame, entry.tick = frame, self.tick
             if not session.send_append(encode_repeated(frame, self._repeated(entry, entry.seq_num))):
                 return
-        for sequence in over:
+        self._end(over)
+
+    def _end(self, sequences: Sequence[int]) -> None:
+        """Without an answer, and they are not sent again."""
+        for sequence in sequences:
             self.deliver(self.monitor.abort(sequence, Cause.TOO_OLD))
 
     def _refused_for_now(self, entry: PendingAppend, answer: Answer) -> None:
@@ -240,10 +249,11 @@ class SequenceWindow(AppendWindow):
         self._timer = asyncio.get_running_loop().call_at(due, self._send_refused)
 
     def _send_refused(self) -> None:
-        """The time of one at least has come, if the partition is still mounted; else `send_again` will do."""
+        """The time of one at least has come, if the partition is still mounted, and at a server that takes
+        it; else `send_again` will do."""
         self._timer = None
         session = self.session()
-        if session is None:
+        if session is None or session.version < FIRST_VERSION:
             self._refused.clear()
             return
         now = asyncio.get_running_loop().time()
@@ -260,10 +270,10 @@ class SequenceWindow(AppendWindow):
             self._timer.cancel()
             self._timer = None
 
-    def close(self) -> None:
+    def close(self, why: str = "the client was closed") -> None:
         """See `AppendWindow`."""
         self._forget_refused()
-        super().close()
+        super().close(why)
 
     # -- outcomes --------------------------------------------------------------------------------------------
 
@@ -293,7 +303,7 @@ class SequenceWindow(AppendWindow):
         monitor, generation, sequence = self.monitor, answer.generation, answer.seq_num
         monitor.high_water_mark = received
         if answer.verdict is Verdict.COMMITTED:
-            for offset in range(answer.appends):
+            for offset in self._answered_offsets(answer, answer.appends):
                 number, transaction_id = sequence + offset, answer.number + offset
                 self.deliver(monitor.committed_by_answer(number, generation, transaction_id))
             return False
@@ -341,11 +351,17 @@ class SequenceWindow(AppendWindow):
         self._marks.received(received)
 
     def flush(self, session: AppendConnection) -> bool:
-        """Nothing: what is not answered is sent again."""
+        """Nothing is asked: what is not answered is sent again. A server before version 5 takes none of it,
+        so what nobody waits for has ended there."""
+        if session.version < FIRST_VERSION:
+            self._end([one.seq_num for one in self.monitor.undecided() if _is_given_up(one)])
         return False
 
     def nudge(self, session: AppendConnection, threshold_ticks: int) -> bool:
         """See `AppendWindow`."""
+        if session.version < FIRST_VERSION:
+            self.flush(session)  # callers have left since the mount
+            return False
         oldest = self.monitor.oldest
         if not isinstance(oldest, PendingAppend) or oldest.seq_num in self._refused:
             return False

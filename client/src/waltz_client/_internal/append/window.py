@@ -45,6 +45,8 @@ _CAUSES = {
 """Of the answers that end an append; the others ask for a new mount."""
 _LASTING = frozenset((Verdict.REPEAT_TOO_OLD, Verdict.TOO_LARGE, Verdict.REQUEST_ID_IN_USE))
 """What is sent again gets the same answer: whether an earlier copy is in the log is not to be learned."""
+_LET_GO = 65_536
+"""From so many numbers of appends without an outcome on, those of earlier choices are forgotten."""
 _OF_THE_FEED = (Cause.SUPERSEDED, Cause.FLUSHED)
 """They follow from what the feed has not brought, and say nothing about what it has skipped."""
 
@@ -99,6 +101,8 @@ class AppendWindow:
         )
         self.numbers_moved = False  # request ids count on from elsewhere, and no mount has said so yet
         self._shares_id = False
+        self._let_go: set[int] = set()
+        """Numbers of appends that had no outcome at a `close`, and may come to be in the log."""
         self._skipped = False
         """The feed has left out a part of the log that an append may be in."""
         self._flushes = 0
@@ -215,6 +219,9 @@ class AppendWindow:
         client_id, _, partition_id, seq_num, txid, _ = fields
         awaited = seq_num in self.monitor
         if self._req_ids.gave_out(seq_num) and not awaited:
+            if seq_num in self._let_go:
+                self._let_go.remove(seq_num)
+                return
             log.error(
                 "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
                 partition_id,
@@ -250,7 +257,7 @@ class AppendWindow:
             if not self._skipped:
                 return False  # the feed says so too, with nothing left out
             # What is ahead of the feed waits for it, as its caller's next view does.
-            for offset in range(min(answer.appends, received - answer.number + 1)):
+            for offset in self._answered_offsets(answer, received - answer.number + 1):
                 number = (seq_num + offset + 2**31) % 2**32 - 2**31
                 self.deliver(monitor.committed_by_answer(number, generation, answer.number + offset))
             return False
@@ -270,6 +277,14 @@ class AppendWindow:
         else:
             self.deliver(monitor.refused(seq_num, generation, cause))
         return False
+
+    def _answered_offsets(self, answer: Answer, most: int) -> Sequence[int]:
+        """Of the appends that an answer is to, up to so many, by their distance from its sequence number; it
+        may name more than there are."""
+        if answer.appends <= len(self.monitor):
+            return range(min(answer.appends, most))
+        offsets = [(one.seq_num - answer.seq_num) % 2**32 for one in self.monitor.pending_entries()]
+        return sorted(offset for offset in offsets if offset < min(answer.appends, most))
 
     def position_lost(self, received: int) -> None:
         """The feed does not continue after `received`: where an append that is pending has to be looked for
@@ -371,7 +386,14 @@ class AppendWindow:
     def refused(self) -> None:
         """The mount was answered FENCED, which only that of a named producer is."""
 
-    def close(self) -> None:
-        """No further registrations; what is pending ends with an unknown outcome."""
+    def close(self, why: str = "the client was closed") -> None:
+        """No further registrations; what is pending ends with an unknown outcome, for this reason."""
         self.stopped = True
-        self.deliver(self.monitor.close())
+        ended = self.monitor.close()
+        if len(self._let_go) >= _LET_GO:
+            self._let_go.clear()
+        self._let_go.update(entry.seq_num for entry, _, _ in ended)
+        for entry, _, _ in ended:
+            if isinstance(entry, PendingAppend):
+                entry.detail = why
+        self.deliver(ended)

@@ -150,6 +150,10 @@ class BlockFeed(PartitionCall):
             )
         if self._until is not None and block.last > max(self._until, self.position):
             raise ProtocolError(f"partition {self.partition_id}: a block beyond the end that was asked for")
+        if block.flags & LAST_BLOCK and (self._until is None or block.last < self._until):
+            raise ProtocolError(
+                f"partition {self.partition_id}: the last block ends at transaction {block.last}, before the end"
+            )
         if block.count > max(self._granted, 0) or (block.count and self._granted_bytes <= 0):
             raise ProtocolError(f"partition {self.partition_id}: a block beyond the credit")
         if begins:

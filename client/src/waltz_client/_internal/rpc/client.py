@@ -46,9 +46,24 @@ class _Server:
         self.link = link
         self.task = task
         self.session: RpcSession | None = None
-        self.ready_waiters: list[asyncio.Future[None]] = []
+        self.ready_waiters: set[asyncio.Future[None]] = set()
         self.requests = 0
         """Administrative ones under way."""
+
+    def wake(self) -> None:
+        """Who waits for the connection looks again."""
+        for waiter in self.ready_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_ready(self) -> None:
+        """Until `wake`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ready_waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self.ready_waiters.discard(waiter)
 
 
 class RpcClient:
@@ -122,10 +137,7 @@ class RpcClient:
         if server is None:
             return
         server.session = session
-        waiters, server.ready_waiters = server.ready_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        server.wake()
         for partition_id in list(self._waiting):
             if self._endpoints.get(partition_id) == session.endpoint:
                 self._send_waiting(partition_id)
@@ -309,6 +321,10 @@ class RpcClient:
 
     # -- administrative requests -----------------------------------------------------------------------------
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+
     async def admin(
         self,
         endpoint: Endpoint,
@@ -323,17 +339,18 @@ class RpcClient:
         answer.
 
         ServerRequestError when the connection breaks under it (it may have been carried out) or the server's
-        version does not know the request; RequestDeadlineError at the deadline.
+        version does not know the request; RequestDeadlineError at the deadline; ClientClosedError when the
+        client is closed before it is sent.
         """
+        self._check_open()
         loop = asyncio.get_running_loop()
         server = self._server(endpoint)
         server.requests += 1
         try:
             async with asyncio.timeout(deadline_seconds):
                 while server.session is None or not server.session.ready:
-                    waiter: asyncio.Future[None] = loop.create_future()
-                    server.ready_waiters.append(waiter)
-                    await waiter
+                    await server.wait_ready()
+                    self._check_open()
                 session = server.session
                 answer: asyncio.Future[object] = loop.create_future()
                 seq_num = self._req_ids.of(routing_partition).next_seq_num()
@@ -367,5 +384,7 @@ class RpcClient:
     def close(self) -> None:
         """End every call with ClientClosedError; the links are ended by their owner."""
         self._closed = True
+        for server in self._servers.values():
+            server.wake()
         for call in list(self._active):
             call.finish(None, ClientClosedError("the client is closed"))

@@ -189,6 +189,7 @@ class StreamPartition:
             session.reconsider_reading()  # without this partition's readers
         # The next activation starts afresh; keeping the place would feed everything missed in between.
         self.window.position_lost(self.received)
+        self.readers.end_is_known = False
         self.received = NOT_STARTED
 
     def close(self) -> None:
@@ -267,7 +268,9 @@ class StreamPartition:
         asked = list(self._asked_mounts)
         self._asked_mounts.clear()
         self._cancel_timer()
-        if answer is MountAnswer.READY:
+        if answer is MountAnswer.READY and self.window.numbers_moved:
+            self._mount_again("its request ids have moved since the mount")
+        elif answer is MountAnswer.READY:
             self._mounted(session, seq_num, set(asked[asked.index(seq_num) :]))
         elif answer is MountAnswer.CLIENT_AHEAD:
             self._is_ahead()
@@ -487,25 +490,29 @@ class StreamPartition:
         self.window.flushed(seq_num, mark, self.received)
         self.wake_writers()
 
-    def append_answered(self, answer: Answer) -> None:
+    def append_answered(self, answer: Answer) -> bool:
         """One of APPEND_ANSWERS: the marks that they name may become a caller's next view. A refusal that
-        comes before the answer to the mount says nothing: another server may have the append meanwhile."""
+        comes before the answer to the mount says nothing: another server may have the append meanwhile. True
+        when `end_turn` is due: what this turn refuses ends before the request ids move to another mount."""
         window = self.window
         if self._mount is None and answer.verdict is not Verdict.COMMITTED:
-            return
+            return False
+        moves = False
         if answer.verdict is Verdict.COMMITTED:
-            self._host.mark_named(self.partition_id, answer.number + answer.appends - 1)
+            appends = min(answer.appends, max(1, len(window.monitor)))  # the feed names the others
+            self._host.mark_named(self.partition_id, answer.number + appends - 1)
         elif answer.verdict is Verdict.LOCK_CONFLICT:
             self._host.mark_named(self.partition_id, answer.number)
+        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and not (window.mount_epoch or window.numbers_moved):
+            moves = window.numbers_moved = True  # before anybody is informed, who may append again
+            self.req_ids.move(away_from=answer.seq_num)
         if window.answered(answer, self.received):
             if answer.verdict is Verdict.NOT_MOUNTED:
                 self._mount_again("its server lost the mount")
             elif self._send_again_at is None:
                 self._send_again_at = window.tick + SEND_AGAIN_TICKS
-        elif answer.verdict is Verdict.REQUEST_ID_IN_USE and not self.window.mount_epoch:
-            self.req_ids.move(away_from=answer.seq_num)
-            self._mount_again("its request ids are in use")
         self.wake_writers()
+        return moves
 
     def lock_failure(self, req_id: ReqId, mark: int) -> None:
         """LOCK_FAILURE. Its mark may become a caller's next view before the feed has reached it."""

@@ -102,6 +102,9 @@ class Readers:
         self.turn: list[FeedFields] = []
         self.blocks: set[BlockReader] = set()
         """Readers that need no mount."""
+        self.end_is_known = False
+        """Whether the stream has come to the end of the log since the client takes part: that of a named
+        producer starts further back."""
         self._all: list[FeedCursor] = []
         self._source = source
         self._host = host
@@ -111,8 +114,8 @@ class Readers:
 
     @property
     def end(self) -> int | None:
-        """Where a reader of what is committed from now on begins; None while the stream has not started."""
-        return self._source.received if self._source.received >= -1 else None
+        """Where a reader of what is committed from now on begins; None while nobody here can say."""
+        return self._source.received if self.end_is_known else None
 
     def add(self, cursor: FeedCursor) -> None:
         """A new reader; it starts when the partition is mounted."""
@@ -152,6 +155,7 @@ class Readers:
 
     def end_known(self, mark: int) -> None:
         """The log ends at `mark`; what the client appends comes behind it."""
+        self.end_is_known = True
         for feed in self.blocks:
             feed.end_known(mark)
 

@@ -100,8 +100,8 @@ class AttachedPartition(Protocol):
         """LOCK_FAILURE."""
         ...
 
-    def append_answered(self, answer: Answer) -> None:
-        """One of APPEND_ANSWERS."""
+    def append_answered(self, answer: Answer) -> bool:
+        """One of APPEND_ANSWERS. True when `end_turn` is due."""
         ...
 
     def wake_writers(self) -> None:
@@ -231,8 +231,13 @@ class StreamSession:
         client_id, answers = parse_answers(body)
         for answer in answers:
             partition = self._partitions.get(answer.partition_id)
-            if partition is not None and partition.session is self and client_id == partition.client_id:
-                partition.append_answered(answer)
+            if (
+                partition is not None
+                and partition.session is self
+                and client_id == partition.client_id
+                and partition.append_answered(answer)
+            ):
+                self._touched.append(partition)
 
     def _message(self, channel: Channel, message: object) -> None:
         match message:

@@ -25,8 +25,8 @@ async def connect(
     """Connect, do TLS (None: plaintext) and the Hello; gives a channel that is ready.
 
     `connect_timeout_seconds` covers TCP and TLS, the Hello has its own limit in the settings. Raises
-    ConnectError. When it raises or is cancelled the connection is cut; the handler gets `channel_closed` if a
-    channel had been made.
+    ConnectError, also where no thread can be started to look the name up. When it raises or is cancelled the
+    connection is cut; the handler gets `channel_closed` if a channel had been made.
     """
     if not 0 < endpoint.port < 65536:  # one kind of event loop would take it modulo 65536
         raise ConnectError(f"cannot connect to {endpoint}: not a port")
@@ -41,7 +41,7 @@ async def connect(
 
     try:
         async with asyncio.timeout(connect_timeout_seconds):
-            for left, address in _countdown(await addresses_of(endpoint.host)):
+            for left, address in _countdown(await addresses_of(endpoint.system_host)):
                 try:
                     await _open(channel, address, endpoint, settings, tls, connect_timeout_seconds)
                     break
@@ -50,7 +50,7 @@ async def connect(
                         raise
                     made.clear()  # uvloop makes it before it connects; to its handler nothing has happened
         await made[0].wait_ready()
-    except (OSError, TimeoutError, HandshakeError, ChannelClosedError, ValueError) as e:
+    except (OSError, TimeoutError, HandshakeError, ChannelClosedError, ValueError, RuntimeError) as e:
         _cut(made, str(e))
         raise ConnectError(
             f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds, tls)}",
@@ -81,7 +81,7 @@ async def _open(
             address,
             endpoint.port,
             ssl=tls,
-            server_hostname=endpoint.host,
+            server_hostname=endpoint.system_host,
             ssl_handshake_timeout=timeout_seconds,
             ssl_shutdown_timeout=settings.close_timeout_seconds,
         )

@@ -69,7 +69,7 @@ def validity(pem: bytes) -> tuple[float, float] | None:
 def self_signed() -> tuple[bytes, str]:
     """A fresh key and certificate, PEM, and the passphrase of the key.
 
-    RSA, because 0.13.2 peers negotiate ECDHE-RSA.
+    RSA, as that of 0.13.2.
     """
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])

@@ -20,7 +20,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,10 +52,10 @@ class TlsSettings:
 
     enabled: bool = True
     key_store: str | None = None
-    key_store_password: str | None = None
+    key_store_password: str | None = field(default=None, repr=False)
     key_store_type: str = "JKS"
     trust_store: str | None = None
-    trust_store_password: str | None = None
+    trust_store_password: str | None = field(default=None, repr=False)
     trust_store_type: str = "JKS"
     allow_unverified: bool = False
     verify_host_name: bool = True
