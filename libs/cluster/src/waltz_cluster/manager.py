@@ -157,16 +157,14 @@ class ClusterManager:
                     await self._evaluate()
                 self._backoff.reset()
                 self._last_failure = ""
-            except ClusterError as error:
+            except Exception as error:  # one that nobody foresaw too: without this task nobody follows
                 # not connected: the session event wakes us; anything else is tried again, slower and slower
-                known = isinstance(error, VersionConflictError) or str(error) == self._last_failure
-                self._last_failure = str(error)
-                _log.log(
-                    logging.DEBUG if known else logging.WARNING,  # one line per problem, not one per try
-                    "the assignment of %s is evaluated again after: %s",
-                    self._paths.root,
-                    error,
-                )
+                text, why = "the assignment of %s is evaluated again after: %s", str(error) or repr(error)
+                known = isinstance(error, VersionConflictError) or why == self._last_failure
+                self._last_failure = why
+                level = logging.DEBUG if known else logging.WARNING  # one line per problem, not one per try
+                trace = not isinstance(error, ClusterError)
+                _log.log(level, text, self._paths.root, why, exc_info=trace)
                 await self._pause()
                 self._wake.set()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.errors import NoNodeError
+from waltz_cluster.joined_listings import JoinedListings
 from waltz_cluster.joined_writes import JoinedWrites
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.replica_assignment import ReplicaAssignmentWatcher
@@ -34,6 +35,7 @@ class StoreMetadata:
         self._store = store
         self._paths = ClusterPaths(root)
         self._writes = JoinedWrites(store)
+        self._names = JoinedListings(store, self._paths.partitions)
 
     async def store_params(self) -> StoreParams:
         """Cluster key and number of partitions; ClusterNotFoundError."""
@@ -83,8 +85,8 @@ class StoreMetadata:
 
     async def never_started(self, partition_id: int) -> bool:
         """Positive proof by ZooKeeper that the partition never had metadata: none is there and none was ever
-        deleted."""
-        names, stat = await self._store.get_children(self._paths.partitions)
+        deleted. All who ask at once share a listing that begins after they asked (`joined_listings`)."""
+        names, stat = await self._names.get()
         return str(partition_id) not in names and stat.cversion == len(names)
 
     async def replica_assignments(self) -> ReplicaAssignments:

@@ -146,6 +146,9 @@ class ReplicaAssignments:
     """Data of `store/assignment`: the partitions of every storage node, by connect string."""
 
     nodes: Mapping[str, tuple[PartitionId, ...]] = field(default_factory=dict)
+    """Not to be changed."""
+    _replicas: dict[int, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The same by partition, from the first question on."""
 
     def to_bytes(self) -> bytes:
         writer = ZnodeWriter().i8(1).i32(len(self.nodes))
@@ -167,8 +170,14 @@ class ReplicaAssignments:
         return cls(_unique((one_node() for _ in range(reader.count(6))), "replica assignments"))
 
     def replicas_of(self, partition_id: int) -> tuple[str, ...]:
-        """Connect strings of the nodes that hold the partition, in the order of the map."""
-        return tuple(node for node, partitions in self.nodes.items() if partition_id in partitions)
+        """Connect strings of the nodes that hold the partition, in the order of the map. All nodes are
+        searched once, not for each partition."""
+        replicas = self._replicas
+        if not replicas:
+            for node, partitions in self.nodes.items():
+                for each in set(partitions):
+                    replicas[each] = (*replicas.get(each, ()), node)
+        return replicas.get(partition_id, ())
 
 
 def _write_int_map(values: Mapping[str, int]) -> bytes:

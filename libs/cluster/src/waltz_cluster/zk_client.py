@@ -4,7 +4,8 @@ kazoo runs threads of its own. Nothing of ours runs there but the few lines mark
 event to the loop with `call_soon_threadsafe`, in order, with the epoch of the session it belongs to. Every
 answered request renews `last_contact`; a heartbeat every sixth of the session timeout keeps it fresh when
 nothing else is asked, so that the holder of partitions knows from its own clock when the session may have
-ended.
+ended. A connection on which it has no answer is cut, in time for another server of ZooKeeper: kazoo looks for
+a silent one only when it has nothing to send.
 
 Requests are refused while there is no connection (they did not leave), and never repeated.
 """
@@ -42,6 +43,7 @@ from waltz_cluster.store import (
     ZnodeStat,
 )
 from waltz_cluster.zk_connection import ConnectionHandler
+from waltz_cluster.zk_errors import ANSWERS, map_error
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import TlsSettingsError
 
@@ -54,6 +56,11 @@ CLOSE_SECONDS = 2.0
 """So long the end of a session is waited for."""
 GIVE_UP_SESSIONS = 2.0
 """Timeouts of the session without an answer, before who gives up does so."""
+_HEARTBEAT_SHARE = 1 / 6
+_SILENCE_SHARE = 1 / 2
+_LAST_LOOK_SHARE = 1 / 24
+"""Of a session: a heartbeat begins so long after the last one, and is waited for so long. After that kazoo's
+thread gets its turn: it may have the answer in its socket when the whole process was stopped meanwhile."""
 _FIRST_WAIT_SHARE = 1 / 12
 """Of a session: so long TLS, and the answer to the first request for it, are waited for, and twice as long
 each time that none came. A server may accept a connection and swallow what it is sent (one that is starting,
@@ -116,7 +123,7 @@ class KazooStore:
         self._handler = handler
         self._loop = loop
         self._tracker = SessionTracker()
-        self._last_contact = loop.time()
+        self._last_contact = self._answered_at = loop.time()
         self._closed = False
         self._heartbeat: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
@@ -155,6 +162,11 @@ class KazooStore:
             except KazooTimeoutError:
                 self._handler.unanswered()
                 raise
+            except zk.AuthFailedError as error:  # kazoo would end its thread; another server may take them
+                # Each attempt keeps the session alive, and what it holds from those who could use it.
+                if self._handler.refuses_credentials(self._silent_seconds() > self._timeout_seconds):
+                    raise zk.SessionExpiredError("nobody takes the credentials") from error
+                raise zk.ConnectionDropped("it refuses the credentials") from error
             except zk.KazooException as error:
                 self._handler.session_refused()
                 if self._is_over():
@@ -180,12 +192,14 @@ class KazooStore:
 
     def _is_over(self) -> bool:  # thread
         """Whether the session that was refused just now is to be given up."""
-        silent = self._loop.time() - self._last_contact
         return (
             self._gives_up
             and self._client._session_id is not None
-            and silent > GIVE_UP_SESSIONS * self._timeout_seconds
+            and self._silent_seconds() > GIVE_UP_SESSIONS * self._timeout_seconds
         )
+
+    def _silent_seconds(self) -> float:  # thread
+        return self._loop.time() - self._last_contact
 
     def _state_changed(self, state: str) -> None:  # thread
         if state == KazooState.CONNECTED:
@@ -229,12 +243,18 @@ class KazooStore:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._timeout_seconds / 6)
+            await asyncio.sleep(self._timeout_seconds * _HEARTBEAT_SHARE)
             if self._tracker.state is SessionState.CONNECTED:
+                began = self._loop.time()
                 try:
-                    await self.exists("/")
-                except errors.StoreError as error:
-                    _log.debug("heartbeat: %s", error)
+                    async with asyncio.timeout(self._timeout_seconds * _SILENCE_SHARE):
+                        await self.exists("/")
+                except TimeoutError:
+                    await asyncio.sleep(self._timeout_seconds * _LAST_LOOK_SHARE)
+                    if self._answered_at < began and self._tracker.state is SessionState.CONNECTED:
+                        self._handler.cut()
+                except Exception as error:  # without heartbeats contact would be lost again and again
+                    _log.debug("heartbeat: %r", error)
 
     @property
     def session_timeout_seconds(self) -> float:
@@ -262,14 +282,17 @@ class KazooStore:
     async def _call(self, what: str, submit: Callable[[], Any], watch: OneShotWatch | None = None) -> Any:
         if self._closed:
             raise errors.SessionLostError(f"{what}: the ZooKeeper session is closed")
-        if self._tracker.state is not SessionState.CONNECTED:
+        if self._tracker.state is not SessionState.CONNECTED or not self._client.connected:
+            if self._handler.credentials_refused:
+                raise map_error(zk.AuthFailedError(), what)
             raise errors.ConnectionLostError(f"{what}: not connected to ZooKeeper")
         future: asyncio.Future[Any] = self._loop.create_future()
         started = self._loop.time()
 
         def settle(result: Any) -> None:
-            if result.exception is None or isinstance(result.exception, _ANSWERS):
+            if result.exception is None or isinstance(result.exception, ANSWERS):
                 self._last_contact = max(self._last_contact, started)
+                self._answered_at = self._loop.time()
             if future.done():
                 return
             if result.exception is not None:
@@ -439,43 +462,6 @@ class KazooStore:
             _log.debug("kazoo did not stop in order: %s", error)
         finally:
             fire_from_thread(self._loop, stopped.set)
-
-
-_ERRORS: tuple[tuple[type[Exception], type[errors.StoreError]], ...] = (
-    (zk.NoNodeError, errors.NoNodeError),
-    (zk.NodeExistsError, errors.NodeExistsError),
-    (zk.BadVersionError, errors.VersionConflictError),
-    (zk.NotEmptyError, errors.NotEmptyError),
-    (zk.NoChildrenForEphemeralsError, errors.NoChildrenForEphemeralsError),
-    (zk.NoAuthError, errors.AuthError),
-    (zk.AuthFailedError, errors.AuthError),
-    (zk.SessionExpiredError, errors.SessionLostError),  # "connection closed" is a kind of it
-    (zk.ConnectionLoss, errors.ConnectionLostError),
-    (zk.OperationTimeoutError, errors.ConnectionLostError),
-)
-# errors that are answers of the server: they prove contact as much as a success does
-_ANSWERS = (zk.NoNodeError, zk.NodeExistsError, zk.BadVersionError, zk.NotEmptyError, zk.NoAuthError)
-
-
-def map_error(error: BaseException, what: str) -> errors.StoreError:
-    """The one door for kazoo's exceptions. What is not known is treated as an unknown outcome, the careful
-    reading."""
-    for foreign, ours in _ERRORS:
-        if isinstance(error, foreign):
-            return ours(f"{what}: {_TEXTS.get(ours, '') or error or foreign.__name__}")
-    return errors.ConnectionLostError(f"{what}: {type(error).__name__}: {error}")
-
-
-_TEXTS: dict[type[errors.StoreError], str] = {
-    errors.NoNodeError: "no such znode",
-    errors.NodeExistsError: "the znode exists already",
-    errors.VersionConflictError: "the znode was changed by someone else",
-    errors.NotEmptyError: "the znode has children",
-    errors.NoChildrenForEphemeralsError: "the parent is ephemeral",
-    errors.AuthError: "ZooKeeper does not permit it (check zookeeper.auth and zookeeper.acl)",
-    errors.SessionLostError: "the ZooKeeper session is over",
-    errors.ConnectionLostError: "the connection to ZooKeeper was lost, the outcome is unknown",
-}
 
 
 def _stat(stat: Any) -> ZnodeStat:

@@ -9,9 +9,12 @@ each attempt.
 """
 
 import math
+import os
 import select
 import socket
 import ssl
+import sys
+import threading
 import time
 from typing import Any
 
@@ -39,6 +42,9 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._unanswered = 0
         self.problem: str | None = None
         """Why the last connection could not be made; None when it could."""
+        self.credentials_refused = False
+        """By the last server that was asked for a session."""
+        self._gave_up = False
         self._abandoned = False
         self._connection: socket.socket | None = None
 
@@ -54,10 +60,23 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def session_given(self) -> None:
         """There is a session: later attempts begin with a short wait again."""
         self._unanswered = 0
+        self.credentials_refused = self._gave_up = False
+
+    def refuses_credentials(self, over: bool) -> bool:
+        """A server does, after it gave the session. `over`: nobody has taken them for as long as a session
+        lasts; returns whether to give this one up: once, and no other one before they are taken."""
+        self.credentials_refused = True
+        gives_up = over and not self._gave_up
+        self._gave_up = self._gave_up or over
+        return gives_up
 
     def abandon(self) -> None:
         """Nobody waits for this client any longer: its connection is cut, and it gets no other one."""
         self._abandoned = True
+        self.cut()
+
+    def cut(self) -> None:
+        """End the present connection; kazoo makes another one."""
         connection = self._connection
         if connection is not None:
             try:
@@ -110,6 +129,13 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
             )
             self.problem = f"it ended the connection; {other}"
 
+    def create_socket_pair(self) -> tuple[Any, Any]:
+        """What wakes kazoo's thread, to read and to write: one byte for each request."""
+        if sys.platform != "linux":
+            return super().create_socket_pair()  # type: ignore[no-any-return]
+        wakes = _Wakes()
+        return wakes, wakes
+
     def select(
         self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
@@ -134,3 +160,44 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
             [each for each in wlist if is_ready(each, select.POLLIN)],
             [],
         )
+
+
+class _Wakes:
+    """Both ends of kazoo's pair of sockets, as a counter of the kernel.
+
+    A socket takes 278 bytes that nobody reads; for the next one the sender waits. That is our event loop, and
+    a thread that is connecting reads none until there is a connection again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = False
+        self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._open = True
+
+    def fileno(self) -> int:
+        """-1 when it is closed, as of a socket."""
+        return self._descriptor if self._open else -1
+
+    def send(self, data: bytes) -> int:
+        """OSError when it is closed, as of a socket."""
+        with self._lock:
+            if not self._open:
+                raise BrokenPipeError("kazoo's thread has ended")
+            os.eventfd_write(self._descriptor, len(data))
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        """One byte; BlockingIOError when there is none."""
+        os.eventfd_read(self._descriptor)
+        return b"\0"
+
+    def close(self) -> None:
+        """Idempotent."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        self.close()  # kazoo does not, after an end that it waited for in vain

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,16 @@ def zookeeper_settings(connect_string: str, root: str, **more: object) -> ZooKee
     )
 
 
+@asynccontextmanager
+async def session(server: EmbeddedZooKeeper, **more: object) -> AsyncIterator[KazooStore]:
+    """One on real ZooKeeper; it is closed at the end."""
+    store = await connect(zookeeper_settings(server.connect_string, "/any", **more))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
     server = EmbeddedZooKeeper(Path(tmp_path_factory.mktemp("zookeeper")))
@@ -38,6 +48,18 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
         pytest.skip(f"no ZooKeeper on this machine: {error}")
     yield server
     server.stop()
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """One that a test may stop, pause and kill."""
+    server = EmbeddedZooKeeper(tmp_path / "own", tick_time_ms=2000)  # grants sessions of 4 to 40 s
+    try:
+        server.start()
+    except ZooKeeperUnavailableError as error:
+        pytest.skip(str(error))
+    yield server
+    server.kill()
 
 
 @pytest.fixture(params=["memory", "zookeeper", "zookeeper-chroot"])

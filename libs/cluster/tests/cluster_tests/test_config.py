@@ -274,8 +274,13 @@ def test_credentials(tmp_path: Path) -> None:
         make(**by_file, **{"zookeeper.auth": "u:p"}).credentials()
     with pytest.raises(ConfigError, match="cannot read"):
         make(**{"zookeeper.auth.file": str(tmp_path / "none")}).credentials()
+    (tmp_path / "auth").write_text("\nuser:word\n")  # else anybody had the same: none
+    with pytest.raises(ConfigError, match=r"zookeeper\.auth\.file: the first line of .* is empty"):
+        make(**by_file).credentials()
     assert "p" not in repr(make(**{"zookeeper.auth": "p"}).zookeeper_auth_scheme)
     assert "sesame" not in repr(make(**{"zookeeper.auth": "u:sesame"}))
+    for store in ("keyStore", "trustStore"):
+        assert "sesame" not in repr(make(**{f"zookeeper.ssl.{store}.password": "sesame"}))
 
 
 def test_flatten_keeps_lists_and_refuses_doubles() -> None:

@@ -1,6 +1,7 @@
 """Bytes of every znode: the vectors of the layout, recorded trees, round trips, and bytes that are
 anything."""
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -156,6 +157,42 @@ def test_round_trip_keeps_the_order_of_maps(nodes: dict[str, tuple[PartitionId, 
     value = s.ReplicaAssignments(nodes)
     again = s.ReplicaAssignments.from_bytes(value.to_bytes())
     assert list(again.nodes.items()) == list(nodes.items())
+
+
+@given(
+    st.dictionaries(TEXT, IDS | st.lists(st.integers(0, 5).map(PartitionId)).map(tuple), max_size=4),
+    st.integers(0, 5),
+)
+def test_the_replicas_of_a_partition_are_the_nodes_that_list_it(
+    nodes: dict[str, tuple[PartitionId, ...]], partition_id: int
+) -> None:
+    value = s.ReplicaAssignments(nodes)
+    for asked in (partition_id, *(each for ids in nodes.values() for each in ids)):
+        assert value.replicas_of(asked) == tuple(node for node, ids in nodes.items() if asked in ids)
+    assert value == s.ReplicaAssignments(nodes)
+    assert value.to_bytes() == s.ReplicaAssignments(nodes).to_bytes()
+
+
+class _Counted(tuple[PartitionId, ...]):
+    """How often it is searched."""
+
+    searched = 0
+
+    def __contains__(self, key: object) -> bool:
+        _Counted.searched += 1
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[PartitionId]:
+        _Counted.searched += 1
+        return super().__iter__()
+
+
+def test_the_nodes_are_searched_once_whatever_the_number_of_partitions() -> None:
+    """A server asks for each of its partitions, in one turn of its event loop, whenever they change."""
+    ids = _Counted(p(*range(1000)))
+    value = s.ReplicaAssignments({"a:1": ids, "b:1": ids, "c:1": ids})
+    assert {value.replicas_of(partition_id) for partition_id in range(1000)} == {("a:1", "b:1", "c:1")}
+    assert _Counted.searched <= 3
 
 
 @given(I32, I64, I32.map(PartitionId), st.dictionaries(TEXT, st.tuples(I64, I64), max_size=4))

@@ -2,6 +2,7 @@
 
 import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,3 +83,22 @@ def test_a_socket_that_was_closed_meanwhile(handler: ConnectionHandler, pair: Pa
     pair[0].close()
     with pytest.raises(ValueError, match="negative"):
         handler.select([pair[0]], [], [], 5)
+
+
+def test_who_wakes_the_thread_never_waits_for_it(handler: ConnectionHandler) -> None:
+    """It may be connecting. A socket takes 278 bytes, and for the next one the event loop waited."""
+    reads, writes = handler.create_socket_pair()
+    try:
+        sending = threading.Thread(target=lambda: [writes.send(b"\0") for _ in range(1000)], daemon=True)
+        sending.start()
+        sending.join(5.0)
+        assert not sending.is_alive()
+        for _ in range(1000):
+            assert handler.select([reads], [], [], 0) == ([reads], [], [])
+            assert reads.recv(1) == b"\0"
+        assert handler.select([reads], [], [], 0) == ([], [], [])
+    finally:
+        for each in (writes, reads):
+            each.close()
+    with pytest.raises(OSError):
+        writes.send(b"\0")

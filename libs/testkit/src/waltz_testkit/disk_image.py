@@ -86,6 +86,8 @@ class Inode:
     pending: list[Change] = field(default_factory=list)
     flights: list[Flight] = field(default_factory=list)
     locked_by: object | None = None
+    failures: int = 0
+    """How often changes were thrown away because they could not be written."""
 
     @property
     def unsynced(self) -> bool:
@@ -169,6 +171,7 @@ class Inode:
         """The changes pending `now` will never be written. Programs see them still, or what the platter
         has: then sizes stay, they are not in those pages."""
         lost = self._take_pending(now)
+        self.failures += 1
         for change in lost if drop_pages else ():
             if isinstance(change, Write):
                 end = min(change.offset + len(change.data), len(self.seen))

@@ -24,6 +24,7 @@ class GatedStore(FakePartitionStore):
         auto_commit: bool = True,
         records: list[bytes] | None = None,
         max_in_flight_bytes: int = 16 * 1024 * 1024,
+        max_in_flight_records: int = 65_536,
     ) -> None:
         super().__init__(
             partition_id,
@@ -32,6 +33,7 @@ class GatedStore(FakePartitionStore):
             auto_commit=auto_commit,
             records=records or (),
             max_in_flight_bytes=max_in_flight_bytes,
+            max_in_flight_records=max_in_flight_records,
         )
         self.gate = asyncio.Event()
         self.gate.set()

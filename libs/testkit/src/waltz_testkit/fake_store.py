@@ -38,6 +38,7 @@ class FakePartitionStore:
         auto_commit: bool = True,
         records: Sequence[bytes] = (),
         max_in_flight_bytes: int = 16 * 1024 * 1024,
+        max_in_flight_records: int = 65_536,
     ) -> None:
         self.partition_id = partition_id
         self.before_fence: Callable[[], Awaitable[None]] | None = None
@@ -55,6 +56,7 @@ class FakePartitionStore:
         self._listener = listener
         self._pending: deque[AppendEntry] = deque()
         self._max_in_flight_bytes = max_in_flight_bytes
+        self._max_in_flight_records = max_in_flight_records
         self._commit_scheduled = False
         self._was_full = False
         self._closed = asyncio.Event()
@@ -76,7 +78,10 @@ class FakePartitionStore:
 
     @property
     def writable(self) -> bool:
-        return self.pending_bytes < self._max_in_flight_bytes
+        return (
+            self.pending_bytes < self._max_in_flight_bytes
+            and len(self._pending) < self._max_in_flight_records
+        )
 
     @property
     def replicas(self) -> list[ReplicaStatus]:

@@ -5,6 +5,8 @@ list of *pending* operations; a sync applies the pending ones to the platter. At
 operation may or may not have reached it, writes sector by sector (512 bytes) in any order; names that were
 created or deleted without a directory sync may or may not be there. A failed sync throws the pending
 operations away but leaves what programs see as it is: pages look clean and are not on the disk, as on Linux.
+So does writing in the background that fails (`FaultyDisk.fail_write_back`). Each handle that was open at the
+time gets the error from its next sync; one that is opened later gets none.
 
 Every system call is counted and recorded, so a test can stop the world before any of them
 (`FaultyDisk.crash_before`).
@@ -42,6 +44,7 @@ class FaultyFile:
 
     def __init__(self, disk: FaultyDisk, path: str, inode: Inode, read_only: bool) -> None:
         self._disk, self.path, self._inode, self._read_only = disk, path, inode, read_only
+        self._known_failures = inode.failures
 
     def pread(self, size: int, offset: int) -> bytes:
         """Reads are not counted: a crash before a read is a crash after the write before it."""
@@ -73,7 +76,9 @@ class FaultyFile:
         """Pending changes reach the platter, or the sync fails and they are gone for good."""
         self._disk.call("sync", self.path)
         if self._disk.take_sync_failure(self.path):
-            self._inode.fail_sync(drop_pages=self._disk.failed_sync_drops_pages, now=self._disk.now())
+            self._disk.fail_changes(self._inode)
+        if self._known_failures < self._inode.failures:
+            self._known_failures = self._inode.failures
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         lost = self._disk.take_lost_write(self.path, self._inode)
         flight = self._inode.begin_sync(self._disk.now())
@@ -101,6 +106,14 @@ class FaultyFile:
         """Size programs see."""
         self._disk.check_alive()
         return len(self._inode.seen)
+
+    def allocated(self) -> int:
+        """This disk has no holes."""
+        return self.size()
+
+    def is_at(self, path: str) -> bool:
+        """Not counted, as a read."""
+        return self._disk.inode_at(path) is self._inode
 
     def lock(self, size: int, owner: object = None) -> bool:
         """One owner per file; without `owner` this handle."""
@@ -179,6 +192,11 @@ class FaultyDisk:
         self._look(path)
         directory, name = posixpath.split(path)
         return path in self._names or name in self._names.get(directory, {})
+
+    def inode_at(self, path: str) -> Inode | None:
+        """The file that programs see there."""
+        directory, name = posixpath.split(path)
+        return self._names.get(directory, {}).get(name)
 
     def _look(self, path: str) -> None:
         self.check_alive()
@@ -291,6 +309,18 @@ class FaultyDisk:
             self.fail_sync_once = None
             return True
         return self.fail_sync is not None and self.fail_sync in path
+
+    def fail_changes(self, inode: Inode) -> None:
+        """What was changed until now is thrown away."""
+        inode.fail_sync(drop_pages=self.failed_sync_drops_pages, now=self.now())
+
+    def fail_write_back(self, part: str) -> None:
+        """The kernel writes files whose path has `part` in it on its own, and that fails. A file without
+        pending changes is not written."""
+        for directory, names in self._names.items():
+            for name, inode in names.items():
+                if inode is not None and inode.pending and part in posixpath.join(directory, name):
+                    self.fail_changes(inode)
 
     def take_lost_write(self, path: str, inode: Inode) -> tuple[int, bool] | None:
         """When this sync is to lose a sector: its first byte, and whether programs see that at once."""

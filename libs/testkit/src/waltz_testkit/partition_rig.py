@@ -55,6 +55,7 @@ class PartitionRig:
         feed_cache_bytes: int = 1024 * 1024,
         transaction_cache_bytes: int = 1024 * 1024,
         max_in_flight_bytes: int = 16 * 1024 * 1024,
+        max_in_flight_records: int = 65_536,
         turns: Turns | None = None,
         compressed: CompressedBlocks | None = None,
     ) -> None:
@@ -63,6 +64,7 @@ class PartitionRig:
         self._auto_commit = auto_commit
         self._open_at_once = open_at_once
         self._max_in_flight_bytes = max_in_flight_bytes
+        self._max_in_flight_records = max_in_flight_records
         self._turns = turns
         self._stores: list[GatedStore] = []
         self.caches = SharedCaches(
@@ -83,6 +85,7 @@ class PartitionRig:
             auto_commit=self._auto_commit,
             records=list(self._records),
             max_in_flight_bytes=self._max_in_flight_bytes,
+            max_in_flight_records=self._max_in_flight_records,
         )
         self._stores.append(made)
         return made

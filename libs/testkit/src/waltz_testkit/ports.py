@@ -3,6 +3,7 @@ get the same one."""
 
 import atexit
 import random
+from collections.abc import Iterable
 
 from waltz_runtime.ports import PortReservations
 
@@ -19,3 +20,10 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """One of them."""
     return free_ports(1)[0]
+
+
+def hold_ports(ports: Iterable[int]) -> None:
+    """Reserve ports that a program has chosen itself and that it listens on no more: no other test is given
+    them before it starts again. One that somebody listens on is left out."""
+    for port in ports:
+        _RESERVED.hold(port)

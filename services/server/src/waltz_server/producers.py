@@ -24,7 +24,13 @@ from typing import Protocol
 
 import structlog
 
-from waltz_cluster.errors import ClusterError, ConfigError, IdsExhaustedError, SerializationError
+from waltz_cluster.errors import (
+    ClusterError,
+    ConfigError,
+    IdsExhaustedError,
+    SerializationError,
+    ZnodeTooLargeError,
+)
 from waltz_cluster.producers import (
     EpochWentBackError,
     NewerEpochError,
@@ -351,7 +357,7 @@ class ProducerDesk:
             code = ProducerCode.ABSENT
         except (NewerEpochError, EpochWentBackError) as other:
             code, epoch = ProducerCode.OTHER_EPOCH, other.epoch
-        except (IdsExhaustedError, SerializationError, ConfigError) as error:
+        except (IdsExhaustedError, SerializationError, ConfigError, ZnodeTooLargeError) as error:
             code, text = ProducerCode.REFUSED, str(error)
         except (ClusterError, TimeoutError) as error:
             code, text = ProducerCode.LATER, _why(error)

@@ -163,10 +163,9 @@ class PartitionRegistry:
         """
         if self._leaving:
             return
+        problem = self._release_all([each for each in self._owned if each not in wanted], settle)
         if not settle:
             self._surrenders.close()
-        for partition_id in [partition_id for partition_id in self._owned if partition_id not in wanted]:
-            self._release(partition_id, settle)
         for partition_id, generation in wanted.items():
             owned = self._owned.get(partition_id)
             if owned is None:
@@ -178,6 +177,8 @@ class PartitionRegistry:
                 owned.generation = generation
                 if owned.partition is not None:
                     owned.partition.set_generation(generation)
+        if problem is not None:
+            raise problem
 
     def _open(self, owned: _Owned) -> None:
         """Called by `_openings`; the partition may have left meanwhile."""
@@ -193,21 +194,37 @@ class PartitionRegistry:
             self._supervise(owned, previous), name=f"partition-{partition_id}"
         )
 
-    def _release(self, partition_id: int, settle: bool = False) -> None:
+    def _release_all(self, partition_ids: list[int], settle: bool = False) -> Exception | None:
+        """The last error; one that cannot be closed does not keep the others open."""
+        problem = None
+        for partition_id in partition_ids:
+            try:
+                self._release(partition_id, settle)
+            except Exception as error:
+                log.exception("a partition could not be closed in order", partition=partition_id)
+                problem = error
+        return problem
+
+    def _release(self, partition_id: int, settle: bool) -> None:
         log.info("partition lost", partition=partition_id)
         owned = self._owned.pop(partition_id)
         owned.released.set()
         self.partitions.pop(partition_id, None)
-        partition = owned.partition
-        if partition is not None:
-            if settle and not partition.closed:
-                self._surrenders.settle(partition_id, partition, partition.close)
-            else:
-                partition.close()
-            partition.remove_metrics()
         if owned.task is not None:
             self._ending[partition_id] = owned.task
             owned.task.add_done_callback(lambda task: self._ended(partition_id, task))
+        partition = owned.partition
+        if partition is not None:
+            try:
+                if settle and not partition.closed:
+                    self._surrenders.settle(partition_id, partition, partition.close)
+                else:
+                    partition.close()
+            except Exception:
+                if owned.task is not None:
+                    owned.task.cancel()  # its store ends with it
+                raise
+            partition.remove_metrics()
 
     def _ended(self, partition_id: int, task: asyncio.Task[None]) -> None:
         if self._ending.get(partition_id) is task:
@@ -436,8 +453,7 @@ class PartitionRegistry:
         """Close all partitions. Idempotent."""
         self._leaving = True
         self._surrenders.close()
-        for partition_id in list(self._owned):
-            self._release(partition_id)
+        self._release_all(list(self._owned))
         for key in list(self._held):
             self._refuse(self._take_held(key))
         if self._held_reads is not None:

@@ -240,6 +240,34 @@ async def test_store_back_pressure_keeps_the_rest_in_the_queue() -> None:
         assert rig.logged() == sent
 
 
+async def test_the_bound_on_records_in_flight_holds_nothing_up_for_good() -> None:
+    """Whatever becomes of those in flight: committed one by one, or settled with more than the bound."""
+    async with PartitionRig(auto_commit=False, max_in_flight_records=2) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        sent = [rig.append(client, hwm=-1) for _ in range(5)]  # one hand-over may exceed it
+        await rig.turns()
+        sent += [rig.append(client, hwm=-1, write=(number,)) for number in range(4)]
+        await rig.turns()
+        assert (rig.store.pending, rig.store.writable) == (5, False)
+        rig.store.commit_next(3)
+        await rig.turns()
+        assert rig.store.pending == 2
+        rig.store.lose_session("a fail-over")
+        rig.store.settle(committed=2)
+        await rig.turns()
+        assert rig.store.pending == 0
+        rig.store.open_session()
+        await rig.turns()
+        assert rig.store.pending == 4
+        sent.append(rig.append(client, hwm=-1))
+        rig.store.commit_next(3)
+        await rig.turns()
+        rig.store.commit_next()
+        assert rig.logged() == sent
+        assert rig.partition._appends.queued == 0
+
+
 async def test_safety_d5_marks_of_a_lost_session_stay_until_settled() -> None:
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()

@@ -1,7 +1,7 @@
 """Feed cache and data cache against plain dictionaries, within their budgets."""
 
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +86,56 @@ def test_whatever_is_found_is_right(puts: list[tuple[int, int]], blocks: int, pr
         count = len(found) // FRAME_BYTES
         assert 1 <= count <= 100
         assert found == frames(probe, count)
+
+
+class _CountedBlocks(OrderedDict[Any, Any]):
+    """Counts the keys that are looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for key in super().__iter__():
+            self.seen += 1
+            yield key
+
+
+def test_dropping_partitions_looks_at_no_block_of_the_others() -> None:
+    shared = FeedCache(50 * BLOCK_BYTES)
+    parts = [shared.partition(n) for n in range(100)]
+    for number in range(3):
+        for part in parts:
+            part.put(number * BLOCK_FRAMES, frames(0, 600))
+    blocks = shared._blocks = _CountedBlocks(shared._blocks)
+    assert len(blocks) > 50
+    for part in parts:
+        part.drop()
+        assert part.slice(2 * BLOCK_FRAMES, 1) is None
+    assert blocks.seen == 0
+    assert not blocks
+    assert shared.used_bytes == 0
+
+
+_puts = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 3, 9]), st.integers(0, 1000), st.integers(0, 900)),
+    max_size=20,
+)
+
+
+@given(_puts)
+def test_a_dropped_partition_leaves_nothing(puts: list[tuple[int, int, int, int]]) -> None:
+    """Whatever was evicted, replaced or dropped before; a count of zero drops."""
+    shared = FeedCache(3 * BLOCK_BYTES)
+    parts = [shared.partition(n) for n in range(4)]
+    for number, block, first, count in puts:
+        if count:
+            parts[number].put(block * BLOCK_FRAMES + first, frames(0, count))
+        else:
+            parts[number].drop()
+            assert number not in {partition_id for partition_id, _ in shared._blocks}
+        assert {number for number, _ in shared._blocks} == shared._numbers.keys()
+    for part in parts:
+        part.drop()
+    assert (shared.used_bytes, shared._blocks, shared._numbers) == (0, {}, {})
 
 
 def test_data_cache_is_bounded_in_bytes_and_forgets_the_oldest() -> None:

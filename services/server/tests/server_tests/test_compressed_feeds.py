@@ -1,6 +1,8 @@
 """Compressed blocks of a feed: who gets them, that each is made once, and that nothing else depends on it."""
 
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -194,3 +196,19 @@ async def test_what_is_kept_is_bounded_and_ends_with_its_partition(monkeypatch: 
     one.drop()
     assert not shared.recent
     assert not shared.used_bytes
+
+
+def test_dropping_a_partition_looks_at_no_block_of_the_others() -> None:
+    class Closed(dict[Any, Any]):
+        def __iter__(self) -> Iterator[Any]:
+            raise AssertionError("all blocks are looked at")
+
+    shared = CompressedBlocks()
+    one, other = shared.partition(), shared.partition()
+    for first in range(20):
+        for part in (one, other):
+            shared.keep((part, first, first, ()), bytes(100))
+    shared.recent = Closed(shared.recent)
+    one.drop()
+    assert len(shared.recent) == 20
+    assert shared.used_bytes == 2000

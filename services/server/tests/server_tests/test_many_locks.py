@@ -12,6 +12,7 @@ import pytest
 from waltz_protocol import locks
 from waltz_protocol.aio.turns import SLICE_UNITS, TURN_UNITS, Turns
 from waltz_protocol.frames.append import MAX_LOCKS, encode_append
+from waltz_protocol.frames.append_batch import Answer, Verdict
 from waltz_protocol.messages.client import (
     FlushRequest,
     FlushResponse,
@@ -22,11 +23,12 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId
 from waltz_server.partition import queued_append
 from waltz_server.partition.append import APPEND_UNITS, LOCK_UNITS
+from waltz_server.partition.contention import MAX_LOOKED_UP
 from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.partition.queued_append import AppendBounds
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
-from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
+from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
 
 MANY = 20_000
 INLINE_LOCKS = 15
@@ -114,6 +116,26 @@ async def test_many_locks_conflict_and_rise_like_few(turn: Turn) -> None:
         await rig.until(lambda: len(client.of(LockFailure)) == 2)
         assert client.of(LockFailure)[1] == LockFailure(late, 1)
         assert rig.partition._appends._many_locks_in_flight == 0
+
+
+async def test_a_refused_append_with_many_locks_is_looked_up_once(turn: Turn) -> None:
+    """The answer of version 5 names the lock that was met on the way: it costs no turn of its own."""
+    async with PartitionRig(records=1) as rig:
+        writer, client = FakeClient(1, version=4), FakeClient(2, version=5)
+        await rig.mount(writer)
+        await rig.mount(client)
+        rig.append(writer, write=(MANY,))
+        rig.append(writer, write=(MANY + 1,))
+        await rig.turns()
+        turn.by_turn.clear()
+        turn.start()
+        lost = rig.append(client, write=(*some_locks(MANY), MANY, MANY + 1), hwm=0)
+        await rig.until(lambda: bool(client.answered()))
+        assert client.answered() == [
+            Answer(Verdict.LOCK_CONFLICT, GENERATION, PARTITION, lost.seq_num, 2, lock=MANY + 1, winner=1)
+        ]
+        assert sum(turn.by_turn.values()) <= MANY + 2 + MAX_LOOKED_UP
+        assert max(turn.by_turn.values()) <= TURN_UNITS // LOCK_UNITS + SLICE_UNITS // LOCK_UNITS + 10
 
 
 async def test_safety_d9_a_view_beyond_the_log_is_refused_with_many_locks_too() -> None:

@@ -105,6 +105,17 @@ async def test_the_record_is_that_of_a_client_with_zookeeper(desk: Desk) -> None
     assert kept == ProducerRecord(7, 1, {0: Checkpoint(5, 20, 4), 2: Checkpoint(-1, -1)})
 
 
+async def test_a_record_that_zookeeper_does_not_take_is_refused(desk: Desk) -> None:
+    """In a cluster of very many partitions. Its client asked one server after the other, without an end."""
+    desk.desk = ProducerDesk(desk.producers, 50_000)
+    task = spawn(desk.desk.run(), "many partitions")
+    marks = tuple(CheckpointEntry(partition_id, -1, -1, -1) for partition_id in range(50_000))
+    answer = await desk.ask(client(), ProducerCreateRequest(ASK, "orders", 7, marks))
+    task.cancel()
+    assert answer.code == ProducerCode.REFUSED
+    assert (answer.text or "").startswith(f"{PATH} would have 1200013 bytes")
+
+
 async def test_safety_e8_an_epoch_is_raised_from_the_one_right_before_it_only(desk: Desk) -> None:
     one = client()
     await desk.begin(one)

@@ -41,6 +41,29 @@ async def test_safety_d8_empty_assignment_closes_everything_before_it_returns() 
         assert server.registry.health() == {}
 
 
+async def test_safety_d8_a_partition_that_cannot_be_closed_keeps_no_other_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session of ZooKeeper is over, and nobody calls again before there is another one."""
+    async with asyncio.timeout(10), LoopbackServer({0: 1, 1: 1, 2: 1}) as server:
+        await asyncio.sleep(0)
+        first, *others = server.registry.partitions.values()
+        task = server.registry._owned[0].task
+        assert task is not None
+
+        def no_memory() -> None:
+            monkeypatch.undo()
+            raise MemoryError
+
+        monkeypatch.setattr(first, "close", no_memory)
+        with pytest.raises(MemoryError):
+            server.registry.adopt({})
+        assert all(partition.closed for partition in others)
+        assert server.registry.owned_ids() == []
+        await asyncio.wait([task], timeout=5.0)
+        assert task.cancelled()
+
+
 async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> None:
     async with LoopbackServer({0: 1}) as server:
         await asyncio.sleep(0)

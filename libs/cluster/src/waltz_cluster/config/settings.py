@@ -40,12 +40,12 @@ class TlsOptions(BaseModel):
     allow_unverified: bool = Field(default=False, alias="allowUnverified")
     verify_host_name: bool = Field(default=True, alias="verifyHostName")
     key_store: str | None = Field(default=None, alias="keyStore.location")
-    key_store_password: str | None = Field(default=None, alias="keyStore.password")
+    key_store_password: str | None = Field(default=None, alias="keyStore.password", repr=False)
     key_store_type: str = Field(default="JKS", alias="keyStore.type")
     key_file: str | None = Field(default=None, alias="keyStore.keyFile")
     """Ours: a private key that is not in the key store."""
     trust_store: str | None = Field(default=None, alias="trustStore.location")
-    trust_store_password: str | None = Field(default=None, alias="trustStore.password")
+    trust_store_password: str | None = Field(default=None, alias="trustStore.password", repr=False)
     trust_store_type: str = Field(default="JKS", alias="trustStore.type")
     key_manager_algorithm: str | None = Field(default=None, alias="keyManager.algorithm")
     trust_manager_algorithm: str | None = Field(default=None, alias="trustManager.algorithm")
@@ -361,7 +361,13 @@ class ZooKeeperSettings(RoleSettings):
                 text = Path(self.zookeeper_auth_file).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{self.source}: cannot read zookeeper.auth.file: {error}") from None
-            return self.zookeeper_auth_scheme, text.partition("\n")[0].strip()
+            credentials = text.partition("\n")[0].strip()
+            if not credentials:
+                raise ConfigError(
+                    f"{self.source}: zookeeper.auth.file: the first line of {self.zookeeper_auth_file} is empty, "
+                    "and has to hold the credentials"
+                )
+            return self.zookeeper_auth_scheme, credentials
         return (self.zookeeper_auth_scheme, self.zookeeper_auth) if self.zookeeper_auth else None
 
 

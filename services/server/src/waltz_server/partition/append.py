@@ -6,7 +6,7 @@ Model. One FIFO per partition holds appends and *markers* (mounts and flushes). 
 turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to
 the store in one call. The head of the queue waits, and with it all behind it, while
 
-* the store has no open session, or has too many bytes in flight,
+* the store has no open session, or has too many bytes or transactions in flight,
 * it has many locks, and one of them is marked by an append in flight, or they have not all been looked up, or
   too many are in flight, or anybody waits in a line.
 

@@ -177,7 +177,8 @@ class AppendOutcomes:
             refuse(client, item.append.req_id, verdict, number, text)
 
     def conflict(self, item: QueuedAppend, mark: int, locks: LockTable) -> None:
-        """A lock of it was touched after its view."""
+        """A lock of it was touched after its view. One with many locks is not looked up again: its check has
+        the lock."""
         client, append = item.mount.client, item.append
         item.lost = True
         self._ends(item)
@@ -185,10 +186,11 @@ class AppendOutcomes:
             client.send(lock_failure(client.version, append.req_id, mark))
             if item.again is None:
                 return
-        lock = next(
-            (lock for lock in append.write_locks + append.read_locks if locks.estimate((lock,), ()) >= mark),
-            0,
-        )
+        if item.check is not None:
+            lock = item.check.conflict_lock
+        else:
+            few = append.write_locks + append.read_locks
+            lock = next((lock for lock in few if locks.estimate((lock,), ()) >= mark), 0)
         author = self._author(mark)
         winner = -1 if author is None else author
         for one in _senders(item):

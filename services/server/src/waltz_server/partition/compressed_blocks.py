@@ -7,6 +7,7 @@ Invariants
 * A block is known by its partition object, its first and last transaction and the filter: committed
   transactions do not change while that object lives, and it forgets its blocks when it closes.
 * `used_bytes` <= `RECENT_BYTES` and at most `RECENT_BLOCKS` are kept; the oldest gives way.
+* Dropping a partition costs as much as it holds.
 * Of a partition whose last block would not have become smaller the next `LEFT_AS_THEY_ARE` are not tried.
 """
 
@@ -26,11 +27,13 @@ _Key = tuple["PartitionBlocks", int, int, Filter]
 class PartitionBlocks:
     """The part of one partition."""
 
-    __slots__ = ("_all", "_untried")
+    __slots__ = ("_all", "_untried", "kept")
 
     def __init__(self, blocks: CompressedBlocks) -> None:
         self._all = blocks
         self._untried = 0
+        self.kept: set[_Key] = set()
+        """Keys of its blocks in `CompressedBlocks.recent`, which writes both."""
 
     def packed(self, first: int, last: int, headers: Filter, records: bytes) -> bytes | None:
         """What the block of these transactions has in place of its records; None: they are sent as they
@@ -74,14 +77,16 @@ class CompressedBlocks:
     def keep(self, key: _Key, packed: bytes | None) -> None:
         """Until newer ones need the space."""
         self.recent[key] = packed
+        key[0].kept.add(key)
         self.used_bytes += len(packed or b"")
         while self.used_bytes > RECENT_BYTES or len(self.recent) > RECENT_BLOCKS:
             self._forget(next(iter(self.recent)))
 
     def drop(self, part: PartitionBlocks) -> None:
         """Forget those of a partition."""
-        for key in [key for key in self.recent if key[0] is part]:
+        for key in tuple(part.kept):
             self._forget(key)
 
     def _forget(self, key: _Key) -> None:
+        key[0].kept.remove(key)
         self.used_bytes -= len(self.recent.pop(key) or b"")

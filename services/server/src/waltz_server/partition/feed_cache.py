@@ -10,6 +10,7 @@ Invariants
   holds is not merged: a younger run replaces it, an older one is left out (the reader serves feeds from its
   result anyway, so a cache of any size only changes speed).
 * Bytes handed out never change: full blocks are immutable, slices of growing ones are copies.
+* Dropping a partition costs as much as it holds: a server may lose thousands of them in one turn of the loop.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class FeedCache:
         self.capacity_bytes = max(capacity_bytes, 2 * (_BLOCK_BYTES + _BLOCK_OVERHEAD_BYTES))
         self.used_bytes = 0
         self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
+        self._numbers: dict[int, set[int]] = {}
+        """Those of `_blocks`, by partition."""
 
     def partition(self, partition_id: int) -> PartitionFeedCache:
         """The part of one partition (one at a time per id)."""
@@ -65,15 +68,23 @@ class FeedCache:
         if size == _BLOCK_BYTES and not isinstance(block.frames, bytes):
             block.frames = bytes(block.frames)
         size += _BLOCK_OVERHEAD_BYTES
+        if not block.counted_bytes:
+            self._numbers.setdefault(key[0], set()).add(key[1])
         self.used_bytes += size - block.counted_bytes
         block.counted_bytes = size
         self._blocks[key] = block
         while self.used_bytes > self.capacity_bytes and len(self._blocks) > 1:
-            self.used_bytes -= self._blocks.popitem(last=False)[1].counted_bytes
+            (partition_id, number), evicted = self._blocks.popitem(last=False)
+            self.used_bytes -= evicted.counted_bytes
+            numbers = self._numbers[partition_id]
+            numbers.remove(number)
+            if not numbers:
+                del self._numbers[partition_id]
 
     def drop(self, partition_id: int) -> None:
-        for key in [key for key in self._blocks if key[0] == partition_id]:
-            self.used_bytes -= self._blocks.pop(key).counted_bytes
+        """Forget all blocks of a partition."""
+        for number in self._numbers.pop(partition_id, ()):
+            self.used_bytes -= self._blocks.pop((partition_id, number)).counted_bytes
 
 
 class PartitionFeedCache:

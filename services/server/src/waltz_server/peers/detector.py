@@ -264,7 +264,7 @@ class PeerDetector:
             if reason != self._act_problems.get(action.name):
                 self._act_problems[action.name] = reason
                 log.warning("nothing could be done about a peer", peer=action.name, reason=reason)
-            self._judgement.withdrawn(action.name)
+            self._judgement.unknown(action.name)
             await asyncio.sleep(self._act_pause.next_seconds())
         else:
             self._act_pause.reset()

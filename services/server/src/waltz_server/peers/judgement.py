@@ -24,11 +24,13 @@ from typing import NamedTuple
 
 from waltz_protocol.types import Endpoint
 
-JUDGES = 2
-"""The servers of the lowest ids watch all others: the one that judges, and the one that judges it."""
+JUDGES = 3
+"""The servers of the lowest ids watch all others, up to `MAX_WATCHED`: the one that judges, the one that
+judges it, and one that is a witness for the other when one of them fails together with somebody else."""
 RING = 2
 """So many that follow in the order of ids are watched by each of the others."""
 MAX_WATCHED = 64
+"""Whom the judge does not watch is never challenged: its death costs the session timeout of ZooKeeper."""
 MAX_SUSPECTS = 64
 """In a report."""
 GONE_WAIT = 0.05
@@ -64,7 +66,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Take the challenge back: the peer is heard from again."""
+    """Take the challenge back: the peer is heard from again, or has left in another way."""
 
     name: str
 
@@ -104,6 +106,8 @@ class PeerJudgement:
         self._me: PeerId | None = None
         self._peers: dict[str, _Peer] = {}
         self._reports: dict[str, tuple[float, frozenset[str]]] = {}
+        self._asked: set[str] = set()
+        """Whose challenge may be in ZooKeeper: it does not end with a server that leaves in another way."""
         self._rests: dict[tuple[Endpoint, bool], _Rest] = {}
         """By address and kind of evidence (nobody listens there): of one kind says nothing about the
         other."""
@@ -122,6 +126,12 @@ class PeerJudgement:
             if name not in self._peers:
                 self._peers[name] = _Peer(peer, now)
         self._reports = {name: report for name, report in self._reports.items() if name in self._peers}
+        if me is None:  # for a moment: whom it watched is known
+            return
+        watched = {peer.name for peer in self.watched()}
+        for name, known in self._peers.items():
+            if known.watches and name not in watched:  # nothing will be heard of it
+                known.watches, known.gone = None, False
 
     def heard(self, name: str, now: float) -> None:
         """It has answered, and it is the process of this registration."""
@@ -160,7 +170,12 @@ class PeerJudgement:
             self._rest((peer.id.endpoint, peer.gone), now)
 
     def withdrawn(self, name: str) -> None:
-        """The challenge is no longer there, or it is not known whether it is."""
+        """The challenge is no longer there."""
+        self.unknown(name)
+        self._asked.discard(name)
+
+    def unknown(self, name: str) -> None:
+        """It is not known whether the challenge is there."""
         peer = self._peers.get(name)
         if peer is not None:
             peer.challenged_at = None
@@ -168,6 +183,7 @@ class PeerJudgement:
     def evicted(self, name: str, now: float) -> None:
         """It was."""
         peer = self._peers.pop(name, None)
+        self._asked.discard(name)
         self._evicted_at = now
         if peer is not None and not peer.gone:
             self._rest((peer.id.endpoint, False), now)
@@ -193,9 +209,8 @@ class PeerJudgement:
         )
         after = [peer for peer in peers if peer.server_id > me.server_id]
         ring = after + [peer for peer in peers if peer.server_id <= me.server_id]
-        if sum(peer.server_id < me.server_id for peer in peers) < JUDGES:
-            return ring[:MAX_WATCHED]
-        return list(dict.fromkeys([*peers[:JUDGES], *ring[:RING]]))
+        judges = sum(peer.server_id < me.server_id for peer in peers) < JUDGES
+        return list(dict.fromkeys([*peers[:JUDGES], *ring[: None if judges else RING]]))[:MAX_WATCHED]
 
     def suspects(self, now: float) -> dict[str, bool]:
         """What to report: descriptor -> nobody listens at its address."""
@@ -203,7 +218,8 @@ class PeerJudgement:
         return dict(sorted(found.items())[:MAX_SUSPECTS])
 
     def tick(self, now: float) -> list[Action]:
-        """What to do now: one eviction, or challenges. To be called several times in `AWAY` timeouts."""
+        """What to do now, the urgent first: one eviction, or challenges and what they leave behind. To be
+        called several times in `AWAY` timeouts."""
         before, self._ticked_at = self._ticked_at, now
         if before is not None and now - before > AWAY * self._timeout:
             self._was_away(now)
@@ -220,7 +236,9 @@ class PeerJudgement:
                 if isinstance(action, Evict):
                     return [action]
                 if action is not None:
+                    self._asked.add(name)
                     actions.append(action)
+        actions += map(Withdraw, sorted(self._asked - self._peers.keys()))
         return actions
 
     def _against(self, peer: _Peer, now: float) -> Action | None:

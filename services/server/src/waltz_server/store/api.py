@@ -138,7 +138,7 @@ class StoreListener(Protocol):
         """These entries were never committed and never will be (decided by the resolved log)."""
 
     def store_writable(self) -> None:
-        """The bound on bytes in flight is not exceeded any longer."""
+        """The bounds on what is in flight are no longer reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,12 @@ class StoreSettings:
     max_in_flight_frames: int = 32
     """Append frames without an answer per replica (the queue of a 0.13.2 storage node holds 100 requests)."""
     max_in_flight_bytes: int = 16 * 1024 * 1024
-    """Bytes assigned and undecided; beyond it `writable` is false."""
+    """Bytes assigned and undecided; from it on `writable` is false."""
+    max_in_flight_records: int = 65_536
+    """Transactions assigned and undecided; from it on `writable` is false. With less than 256 bytes a record
+    it is reached before the bytes. It bounds what is done with all of them in one turn of the loop: the
+    settlement after a lost session, and the index of what is sent again. Like the bytes it is exceeded by
+    what one call of `append` brings, which is never refused for it; so nothing waits for a part of it."""
     replica_backlog_bytes: int = 32 * 1024 * 1024
     """Bytes kept for one slow replica; beyond it the replica goes back to catching up from committed
     records."""
@@ -243,7 +248,8 @@ class PartitionStore(Protocol):
 
     @property
     def writable(self) -> bool:
-        """False while `max_in_flight_bytes` is reached; `StoreListener.store_writable` follows."""
+        """False while `max_in_flight_bytes` or `max_in_flight_records` is reached;
+        `StoreListener.store_writable` follows."""
 
     @property
     def replicas(self) -> list[ReplicaStatus]: ...

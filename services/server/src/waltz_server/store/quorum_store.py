@@ -204,7 +204,11 @@ class QuorumPartitionStore:
         size_bytes = session.append(entries)
         self._pending_count += len(entries)
         self._pending_bytes += size_bytes
-        if self._pending_bytes >= self._settings.max_in_flight_bytes:
+        settings = self._settings
+        if (
+            self._pending_bytes >= settings.max_in_flight_bytes
+            or self._pending_count >= settings.max_in_flight_records
+        ):
             self.writable, self._was_full = False, True
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> RecordRun:
@@ -378,7 +382,11 @@ class QuorumPartitionStore:
     def _take_off(self, count: int, size_bytes: int) -> None:
         self._pending_count -= count
         self._pending_bytes -= size_bytes
-        self.writable = self._pending_bytes < self._settings.max_in_flight_bytes
+        settings = self._settings
+        self.writable = (
+            self._pending_bytes < settings.max_in_flight_bytes
+            and self._pending_count < settings.max_in_flight_records
+        )
 
     def _tell_writable(self) -> None:
         if self._was_full and self.writable:

@@ -294,6 +294,26 @@ class Recovery:
             name for name, r in self._replicas.items() if r.answered and not r.is_recovered(self.resolved)
         ]
 
+    @property
+    def advances(self) -> bool:
+        """Enough replicas answer, one of them holds what is resolved, and there is a step to do: with these
+        alone it may become complete."""
+        resolved, busy = self.resolved, False
+        marks: list[int] = []
+        for one in self._replicas.values():
+            if one.answered and not isinstance(step := self._step_of(one), Refuse):
+                marks.append(one.mark)
+                busy = busy or not isinstance(step, Wait | Recovered)
+        enough = len(marks) >= self._quorum and (resolved is None or max(marks) >= resolved)
+        return busy and enough and self.fault is None
+
+    def may_advance(self, unheard: int) -> bool:
+        """Whether there are enough replicas together with others, `unheard` of them, that may answer yet."""
+        usable = [
+            r for r in self._replicas.values() if r.answered and not isinstance(self._step_of(r), Refuse)
+        ]
+        return unheard > 0 and len(usable) + unheard >= self._quorum and self.fault is None
+
     def is_listed(self, name: str) -> bool:
         return self._replicas[name].listed
 
@@ -416,6 +436,11 @@ class Recovery:
             self.fault = reason
 
     # ---- steps
+
+    def _step_of(self, replica: RecoveringReplica) -> Step:
+        if self.resolved is None:
+            return self._step_before_resolved(replica)
+        return self._step_after_resolved(replica, self.resolved)
 
     def _step_before_resolved(self, replica: RecoveringReplica) -> Step:
         """Copying upwards makes an undecidable mark decidable: raise just enough of the nearest replicas."""

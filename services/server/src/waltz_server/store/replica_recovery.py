@@ -161,7 +161,7 @@ class ReplicaRecovery:
         self._partition_id = context.partition_id
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
-        self._node_refused = False
+        self.node_refused = False
         """The last attempt ended with a refusal by the node, not with a connection that is missing."""
         self._marked = False
         """The node may have this session written down."""
@@ -219,13 +219,11 @@ class ReplicaRecovery:
     async def run(self) -> None:
         """Until cancelled, or failed for this session."""
         try:
-            while True:
-                if await self._try():
-                    return
+            while not await self._try():
                 if self.phase is ReplicaPhase.REFUSED:
                     await self._until_it_may_be_another_copy()
                     self.become_absent(self.reason)
-                elif self._node_refused:
+                elif self.node_refused:
                     self._run.suspect()
                     await asyncio.sleep(self._context.backoff_of(self.name).next_seconds())
                 else:  # the directory keeps the back-off of nodes that cannot be reached
@@ -247,7 +245,7 @@ class ReplicaRecovery:
             self._run.replica_out(name, reason)
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
-            self._node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
+            self.node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
             shut_out = isinstance(error, RequestFailedError) and not asked and await self._is_shut_out(error)
             if (newer := self._recovery.refusal_of(name)) is not None:
                 self.become_refused(newer)
@@ -255,6 +253,7 @@ class ReplicaRecovery:
             self.become_absent(str(error))
             self._unwatch()
             if self._recovery.is_listed(name) or shut_out:
+                self._run.suspect()
                 self._run.replica_out(name, str(error))
                 return True
             return False

@@ -13,6 +13,10 @@ from waltz_server.store.replica_connection import ReplicaDirectory
 from waltz_server.store.waiting import retry_backoff
 
 
+class SessionEnded(Exception):
+    """The session is over; the message says why."""
+
+
 @dataclass(slots=True, eq=False)
 class SessionContext:
     """Made by the partition store, which hands it to each opening and each session run."""
@@ -25,6 +29,8 @@ class SessionContext:
     list_request_size: ListRequestSize = field(default_factory=ListRequestSize)
     seen_fence: int = -1
     """The highest fence that shut a session out; the id of the next session is above it. It only rises."""
+    cut_short_seconds: float = 0.0
+    """How long the last session was kept that was replaced while its recovery advanced; 0 once one opens."""
     _backoffs: dict[str, Backoff] = field(default_factory=dict)
 
     def new_backoff(self) -> Backoff:

@@ -19,17 +19,19 @@ import structlog
 from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
+from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import RecordHeader
 from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.idle_check import another_copy
 from waltz_server.store.metadata_keeper import SessionSupersededError
+from waltz_server.store.postponed import NEVER, Postponed
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery, tail_of
 from waltz_server.store.session import StoreSession
-from waltz_server.store.session_context import SessionContext
+from waltz_server.store.session_context import SessionContext, SessionEnded
+from waltz_server.store.settlement import count_committed
 from waltz_server.store.waiting import Signal, wait_for
 
 log = structlog.get_logger(__name__)
@@ -46,11 +48,6 @@ _FIRST_CHECK_SECONDS = 2.0
 _LAST_CHECK_SECONDS = 5.0
 _LISTING_RETRY_SECONDS = 0.5
 _ZOOKEEPER_SECONDS = 2.0
-_SETTLE_HEADERS = 1000
-
-
-class SessionEnded(Exception):
-    """The session is over; the message says why."""
 
 
 class SessionHost(Protocol):
@@ -130,6 +127,7 @@ class SessionRun:
         self._quorum = quorum_of(len(replicas))
         self._restart_at: float | None = None
         self._restart_reason = ""
+        self._postponed = Postponed(context.cut_short_seconds, self._settings.recovery_grace_seconds)
         self._end_now: str | None = None
         self._check_at = self._loop.time() + _FIRST_CHECK_SECONDS
         self._check_every = _FIRST_CHECK_SECONDS
@@ -210,7 +208,8 @@ class SessionRun:
         return said
 
     def replica_out(self, name: str, reason: str) -> None:
-        """A replica is out of this session for good; only the next session can take it back."""
+        """A replica is out of this session for good; only the next session can take it back. Before this one
+        has opened it waits for that: the others may be enough."""
         self.note("replica is out of the session", replica=name, reason=reason)
         member = self._members[name]
         member.become_failed(reason)
@@ -221,7 +220,10 @@ class SessionRun:
         ):
             backoff.reset()
         session = self.session
-        if self._opened_at is not None and session is not None and not session.has_quorum:
+        if self._opened_at is None:
+            self._postponed.add(name, reason, backoff.next_seconds(), self._loop.time())
+            self.changed.notify()
+        elif session is not None and not session.has_quorum:
             self.end(f"no quorum of voters is left: {name}: {reason}")
             self._host.stopped(StoreState.NO_QUORUM, f"no quorum of voters is left: {name}: {reason}")
         else:
@@ -285,6 +287,7 @@ class SessionRun:
             if recovery.outdated:
                 raise SessionEnded("a replica answers something else than when the fault was found")
             self._raise_if_ended()
+            self._raise_if_cut_short(now)
             if condition is not Condition.FAULT and self._may_write(now):
                 try:
                     await self._write_states()
@@ -356,53 +359,17 @@ class SessionRun:
         self._enter_listed()
         if not self.session.has_quorum:
             raise SessionEnded("the quorum was lost while it was being listed")
-        await self._settle(resolved)
+        if self._leftovers:
+            self._host.settle(await count_committed(self.session, self._leftovers, resolved))
         await self._raise_if_over()
         self._opened_at = self._loop.time()
         if not self.session.has_quorum:
             raise SessionEnded("the quorum was lost before the session opened")
         self.open_session = self.session
+        self._context.cut_short_seconds = 0.0
+        for reason, pause_seconds in self._postponed.opened():
+            self.restart(reason, pause_seconds)
         self._host.session_opened(resolved)
-
-    async def _settle(self, resolved: int) -> None:
-        """Decide the leftovers of the previous session one by one, by (TXID, ReqId) in the resolved log
-        (A4)."""
-        if not self._leftovers:
-            return
-        committed = 0
-        undecided = [entry for entry in self._leftovers if entry.transaction_id <= resolved]
-        while committed < len(undecided):
-            first = undecided[committed].transaction_id
-            count = min(_SETTLE_HEADERS, len(undecided) - committed)
-            found = await self._read_req_ids(first, count)
-            matching = 0
-            for entry, req_id in zip(undecided[committed:], found, strict=False):
-                if entry.req_id != req_id:
-                    break
-                matching += 1
-            committed += matching
-            if matching < len(found):
-                break
-        self._host.settle(committed)
-
-    async def _read_req_ids(self, first: int, count: int) -> list[bytes]:
-        if self.session is None:
-            raise SessionEnded("settlement without a session")
-        problems: list[str] = []
-        for name, replica in list(self.session.replicas.items()):
-            if replica.ended:
-                continue
-            try:
-                headers = await replica.link.record_header_list(
-                    self._session_id, self._context.partition_id, first, count
-                )
-            except WaltzProtocolError as error:
-                problems.append(f"{name}: {error}")
-                continue
-            if headers and all(h.transaction_id == first + i for i, h in enumerate(headers)):
-                return [header.req_id.pack() for header in headers[:count]]
-            problems.append(f"{name} has no record {first}")
-        raise SessionEnded(f"leftover appends cannot be settled: {'; '.join(problems)}")
 
     async def _serve(self) -> None:
         """Appends flow; late replicas join; until something asks for the next session."""
@@ -454,6 +421,26 @@ class SessionRun:
             self._replaced = True
             raise SessionEnded(self._restart_reason)
 
+    def _raise_if_cut_short(self, now: float) -> None:
+        """Replicas are out that only the next session takes back, and it is time for it."""
+        recovery, postponed = self._recovery, self._postponed
+        if not postponed:
+            return
+        only_to_be_listed = recovery.quorum_recovered and recovery.fault is None
+        members = self._members.values()
+        unheard = sum(not m.tried or (m.phase is ReplicaPhase.ABSENT and m.node_refused) for m in members)
+        postponed.judge(
+            now,
+            only_to_be_listed=only_to_be_listed,
+            advances=recovery.advances,
+            may_advance=recovery.may_advance(unheard),
+        )
+        if now >= postponed.due_at:
+            reason = postponed.cut_short(now)
+            self._context.cut_short_seconds = postponed.cut_short_seconds
+            self._replaced = True
+            raise SessionEnded(reason)
+
     async def _check_when_due(self) -> None:
         now = self._loop.time()
         if now >= self._check_at:
@@ -464,7 +451,7 @@ class SessionRun:
         self._check_at = now + self._check_every
         self._check_every = min(2 * self._check_every, _LAST_CHECK_SECONDS)
         if self._opened_at is not None:
-            self._check_at = float("inf")  # only when a node refuses us
+            self._check_at = NEVER  # only when a node refuses us
         try:
             async with asyncio.timeout(_ZOOKEEPER_SECONDS):
                 await self._context.keeper.check(self._session_id)
@@ -477,15 +464,15 @@ class SessionRun:
                 self.session.fail_replica(name, reason)
 
     def _next_wake(self, now: float, grace_ends: float | None, *, serving: bool = False) -> float | None:
-        times = [self._check_at]
+        times = [self._check_at] if serving else [self._check_at, self._postponed.due_at]
         if self._restart_at is not None:
             times.append(self._restart_at)
         if grace_ends is not None:
             times.append(grace_ends)
-        if self._quorum_since is not None and not serving:
+        if self._quorum_since is not None and not serving and self._recovery.fault is None:
             times.append(self._quorum_since + self._settings.recovery_grace_seconds)
         earliest = min(times)
-        return None if earliest == float("inf") else max(0.0, earliest - now) + 0.001
+        return None if earliest == NEVER else max(0.0, earliest - now) + 0.001
 
     def _finish(self, reason: str) -> None:
         self.open_session = None

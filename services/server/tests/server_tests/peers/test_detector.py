@@ -292,6 +292,26 @@ async def test_what_cannot_be_done_is_tried_slower_and_slower_and_logged_when_it
     ]
 
 
+async def test_a_challenged_server_that_ends_in_another_way_leaves_no_challenge() -> None:
+    """It crashed, and its session ended before it was evicted."""
+
+    class NotYet:
+        async def evict(self, name: str) -> bool:
+            raise ClusterError("not yet")
+
+    async with cluster(True, True, True) as (zookeeper, nodes):
+        await all_heard(nodes, 2)
+        judge, victim = nodes[0], nodes[1]
+        judge.detector._manager = NotYet()
+        challenges = judge.detector._challenges
+        await victim.kill()
+        await until(lambda: bool(challenges._owners))
+        victim.store.expire()
+        await until(lambda: registered(zookeeper) == 2)
+        await until(lambda: not challenges._owners)
+        assert not [path for path in zookeeper.tree() if path.startswith(f"{ROOT}/serverChallenges/")]
+
+
 async def test_what_a_server_that_does_not_watch_is_sent() -> None:
     """Exactly a Hello, whose highest common version is one of clients."""
     received = bytearray()

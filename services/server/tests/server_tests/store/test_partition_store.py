@@ -341,6 +341,24 @@ async def test_frames_form_batches_and_writable_follows_the_bound() -> None:
         assert max(node.largest_append for node in cluster.nodes.values()) > 20
 
 
+async def test_writable_follows_the_bound_in_records() -> None:
+    """16 MiB would be hundreds of thousands of the smallest, which one settlement has to report."""
+    async with Cluster() as cluster:
+        server = cluster.server(settings=StoreSettings(max_in_flight_records=50))
+        await server.opened()
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.01
+        seen = []
+        for count in (49, 1):
+            server.store.append(entries(count, 0))
+            seen.append(server.store.writable)
+        assert seen == [True, False]
+        server.store.append(entries(100, 0))  # who does not look at `writable` is not refused
+        await until(lambda: len(server.listener.committed_entries) == 150)
+        assert server.store.writable
+        assert server.listener.writable_calls == 1
+
+
 async def test_storage_7_26_at_most_32_frames_are_in_flight_per_replica() -> None:
     async with Cluster() as cluster:
         server = cluster.server()

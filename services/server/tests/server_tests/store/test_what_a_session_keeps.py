@@ -60,8 +60,9 @@ async def test_the_last_record_can_be_read_and_the_one_after_it_cannot() -> None
 
 
 async def test_safety_a4_entries_that_found_no_room_come_back_with_the_others() -> None:
-    """They have an id and are in no frame: when the session ends they are settled like the rest."""
-    settings = StoreSettings(max_in_flight_frames=1, request_timeout_seconds=2.0)
+    """They have an id and are in no frame: when the session ends they are settled like the rest. More than
+    the bound on records were in flight: then there is room again."""
+    settings = StoreSettings(max_in_flight_frames=1, request_timeout_seconds=2.0, max_in_flight_records=5)
     async with Cluster() as cluster:
         server = cluster.server(settings=settings)
         await server.opened()
@@ -81,7 +82,7 @@ async def test_safety_a4_entries_that_found_no_room_come_back_with_the_others() 
         for name in ("b:1", "c:1"):
             cluster.nodes[name].kill()
         await until(lambda: server.store.state is StoreState.NO_QUORUM)
-        assert server.store.pending == 8
+        assert (server.store.pending, server.store.writable) == (8, False)
         for node in cluster.nodes.values():
             node.delay_seconds = 0.0
         for name in ("b:1", "c:1"):
@@ -90,6 +91,7 @@ async def test_safety_a4_entries_that_found_no_room_come_back_with_the_others() 
         ended = server.listener.committed_entries[2:] + server.listener.failed_entries
         assert ended == sent
         assert (server.store.pending, server.store.pending_bytes) == (0, 0)
+        assert (server.store.writable, server.listener.writable_calls) == (True, 1)
 
 
 async def test_the_bytes_in_flight_to_a_replica_are_free_again_after_its_answer() -> None:
