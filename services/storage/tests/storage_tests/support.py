@@ -15,7 +15,7 @@ from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.layout import RecordBatch, wire_to_disk
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_testkit.faulty_disk import FaultyDisk
+from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
 KEY = UUID("00112233-4455-6677-8899-aabbccddeeff")
 OTHER_KEY = UUID("ffeeddcc-bbaa-9988-7766-554433221100")
@@ -85,6 +85,29 @@ def open_manager(
         journal=journal,
         journal_id=None if journal is None else next(JOURNAL_IDS),
     )
+
+
+def stopped_in_release(disk: FaultyDisk, action: Callable[[], object], released: int) -> None:
+    """The process is killed during `action` when so many files of the journal are released."""
+    call, done = disk.call, 0
+
+    def stop(*what: object) -> None:
+        nonlocal done
+        if what[0] == "pwrite" and str(what[1]).endswith(".jnl") and what[2:] == (0, 512):
+            if done == released:
+                raise CrashError("killed")
+            done += 1
+        call(*what)
+
+    disk.call = stop  # type: ignore[method-assign]
+    try:
+        action()
+    except CrashError:
+        disk.restart(CrashMode.KEEP)
+    else:
+        raise AssertionError("nothing was released")
+    finally:
+        del disk.call
 
 
 def forget_our_files(disk: FaultyDisk, partition_id: int = 0) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from waltz_storage.__main__ import close_directory
+from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, SIDECAR_NAME, WITNESS_NAME
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.restore_reset import reset_for_restore
@@ -98,3 +101,40 @@ def test_what_belongs_to_another_user_stays_as_it_is(tmp_path: Path, monkeypatch
 
 def test_a_directory_that_is_not_there_is_said_by_whoever_opens_it(tmp_path: Path) -> None:
     close_directory(str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP, errno.EROFS])
+def test_a_file_system_that_refuses_modes_is_named_once_and_used(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CIFS, FUSE and NFS may be: the node did not start on files of release 0.13.2."""
+    used(tmp_path)
+    for name in modes(tmp_path):
+        (tmp_path / name).chmod(0o777)
+
+    def refused(_fd: int, _mode: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    with capture_logs() as lines:
+        manager = opened(tmp_path)
+    assert manager.damaged == {}
+    append(manager.get(1), 6, 1)
+    manager.close()
+    said = [line for line in lines if "other users" in line["event"]]
+    assert [(line["log_level"], line["reason"]) for line in said] == [("warning", os.strerror(code))]
+    assert said[0]["path"].startswith(str(tmp_path))
+
+
+def test_a_mode_that_cannot_be_set_for_another_reason_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used(tmp_path)
+    (tmp_path / CONTROL_FILE_NAME).chmod(0o666)
+
+    def broken(_fd: int, _mode: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fchmod", broken)
+    with pytest.raises(StorageStartError, match="Input/output error"):
+        opened(tmp_path)

@@ -7,11 +7,13 @@ import pytest
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import StorageStartError
-from waltz_storage.engine.inspect import inspect_directory
+from waltz_storage.engine.inspect import inspect_control_file, inspect_directory
 from waltz_storage.engine.journal.directory import settle_directory
 from waltz_storage.engine.journal.layout import Create, Name, Unlink, Write
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.journal.replay import Replay
+from waltz_storage.engine.partition_info import PartitionInfo
+from waltz_storage.engine.restore_reset import reset_for_restore
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
 from .support import (
@@ -152,6 +154,27 @@ def test_safety_c7_what_a_replay_had_to_leave_out_is_not_forgotten(
     manager = open_manager(disk)
     assert manager.damaged == {}
     assert_holds(manager.get(0), 3)
+    manager.close()
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_the_switch_of_the_administrator_is_no_note_of_what_a_copy_lacks(available: bool) -> None:
+    """It stays as it was, also when the copy is reset; the copy that takes its place is in service."""
+    disk = empty_disk()
+    manager = opened(disk)
+    manager.set_available(0, available)
+    manager.close()
+    killed(disk)
+    taken_away(disk, f"{ROOT}/0")
+    assert settle_directory(disk, ROOT, None).lacking == (0,)
+    for _ in range(2):
+        _, entries = inspect_control_file(ROOT, fs=disk)
+        assert isinstance(entries[0], PartitionInfo)
+        assert entries[0].available is available
+        reset_for_restore(ROOT, [0], fs=disk)
+    manager = open_manager(disk)
+    manager.unassign(0, delete_files=True)
+    assert manager.assign(0).info.available
     manager.close()
 
 

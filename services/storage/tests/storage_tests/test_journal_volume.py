@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from waltz_storage.engine.errors import JournalLostError
+from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY
+from waltz_storage.engine.journal.layout import SECTOR_SIZE
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
@@ -56,6 +62,30 @@ def test_a_journal_inside_is_found_after_another_place_was_configured() -> None:
     manager.close()
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_journal_that_is_elsewhere_is_said_with_both_ways_to_name_it(inside: bool) -> None:
+    """The setting was removed after the node was killed; an old journal may be inside the directory."""
+    disk = with_a_volume()
+    if inside:
+        open_manager(disk, threshold=700, journal=JOURNAL).close()
+    manager = elsewhere(disk)
+    append(manager.assign(0), 0, 4)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    error = refusal(lambda: open_manager(disk, threshold=700, journal=JOURNAL))
+    assert isinstance(error, JournalLostError)
+    what = "journal-0.jnl belongs to another journal" if inside else "does not exist"
+    assert f"{ROOT}/waltz-journal{'/' if inside else ' '}{what}" in str(error)
+    assert (
+        "if it is elsewhere, set storage.journal.directory to that directory, or pass it with --journal; if it is "
+        f"lost, give the copy up: `waltz storage restore-reset {ROOT}`"
+    ) in str(error)
+    assert "put it back" in str(error)
+    manager = elsewhere(disk)
+    assert_holds(manager.get(0), 4)
+    manager.close()
+
+
 def test_a_released_journal_in_the_new_place_is_not_taken_for_the_one_inside() -> None:
     """The volume was in use before; then the node ran with a journal inside, and was killed."""
     disk = with_a_volume()
@@ -97,4 +127,35 @@ def test_both_volumes_lost_are_a_new_disk() -> None:
     disk.wipe(VOLUME)
     manager = elsewhere(disk)
     assert not manager.partitions
+    manager.close()
+
+
+@pytest.mark.parametrize("size", [JOURNAL.file_bytes, JOURNAL.file_bytes - 1, 3 * JOURNAL.file_bytes])
+def test_a_journal_that_was_copied_with_holes_gets_its_blocks(size: int, tmp_path: Path) -> None:
+    """As `rsync -S` leaves it. A commit into a hole ends the journal when the disk is full."""
+
+    def opened() -> StorageManager:
+        return StorageManager.open(
+            str(tmp_path),
+            cluster_key=KEY,
+            num_partitions=4,
+            now_ms=lambda: 0,
+            journal=JOURNAL,
+            journal_id=uuid4(),
+        )
+
+    manager = opened()
+    manager.assign(0)
+    manager.close()
+    files = sorted((tmp_path / JOURNAL_DIRECTORY).iterdir())
+    head = files[1].read_bytes()[:SECTOR_SIZE]
+    for file in files:
+        with file.open("wb") as copy:
+            copy.truncate(size)
+    files[1].write_bytes(head)
+    os.truncate(files[1], size)
+    assert all(file.stat().st_blocks * 512 < JOURNAL.file_bytes for file in files)
+    manager = opened()
+    assert [file.stat().st_size for file in files] == [JOURNAL.file_bytes] * JOURNAL.files
+    assert all(file.stat().st_blocks * 512 >= JOURNAL.file_bytes for file in files)
     manager.close()

@@ -11,7 +11,7 @@ from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.fence_repair import lower_fence, read_fence
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
-from .support import KEY, OTHER_KEY, ROOT, empty_disk, open_manager
+from .support import JOURNAL, KEY, OTHER_KEY, ROOT, empty_disk, open_manager
 
 HIGHEST = 2**63 - 1
 
@@ -100,3 +100,37 @@ def test_safety_b4_the_fence_of_another_cluster_is_not_put_down() -> None:
         with pytest.raises(StorageStartError, match=text):
             read_fence(ROOT, 0, key, num_partitions, fs=disk)
     assert disk.files() == before
+
+
+def killed(place: str | None) -> FaultyDisk:
+    """A node with a journal whose fence is in that alone."""
+    disk = empty_disk()
+    disk.add_dir("/volume")
+    manager = open_manager(disk, journal=JOURNAL._replace(directory=place))
+    manager.assign(0).set_low_water_mark(5, -1)
+    manager.get(0).raise_fence(HIGHEST)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    return disk
+
+
+@pytest.mark.parametrize("place", [None, "/volume/journal"])
+def test_safety_b4_a_fence_in_the_journal_of_a_killed_node_is_put_down(place: str | None) -> None:
+    disk = killed(place)
+    assert read_fence(ROOT, 0, KEY, 4, fs=disk, journal_directory=place) == (HIGHEST, 5)
+    disk = killed(place)
+    assert lower_fence(ROOT, 0, 6, KEY, 4, fs=disk, journal_directory=place) == (6, 5)
+    assert fence_after_start(disk) == 6
+
+
+def test_a_fence_that_is_read_without_a_replay_changes_no_file_of_a_killed_node() -> None:
+    disk = killed(None)
+    before = disk.files()
+    with pytest.raises(StorageStartError, match=f"waltz disk settle {ROOT}.*--journal"):
+        read_fence(ROOT, 0, KEY, 4, fs=disk, replay=False)
+    assert disk.files() == before
+    manager = open_manager(disk, journal=JOURNAL)
+    with pytest.raises(StorageStartError, match="using this directory"):
+        read_fence(ROOT, 0, KEY, 4, fs=disk, replay=False)
+    manager.close()
+    assert read_fence(ROOT, 0, KEY, 4, fs=disk, replay=False) == (HIGHEST, 5)

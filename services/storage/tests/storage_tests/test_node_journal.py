@@ -121,6 +121,60 @@ async def test_safety_c7_a_node_ends_after_what_is_written_into_its_files_beside
         assert not node.manager.unmade
 
 
+async def test_safety_c7_a_node_does_not_end_between_two_writes_into_its_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a full disk something is left after each: a second one that was asked for meanwhile would run beside
+    the end, which takes what it has in hand for written."""
+    executor = GatedExecutor()
+    async with (
+        running_node(ROOT, fs=empty_disk(), journal=JOURNAL, executor=executor, assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        await server.append(1, 0, records(0, 1))
+        await server.append(1, 0, records(1, 1))
+        assert node.manager.unmade
+        executor.open = False
+        make = node.manager.make
+        monkeypatch.setattr(node.manager, "make", lambda: None)  # it finds no space
+        node.pool.flush()
+        node.pool.flush()
+        drained = spawn(node.pool.drained(), "drained")
+        executor.step()
+        await drained
+        assert not executor.waiting
+        monkeypatch.setattr(node.manager, "make", make)
+        executor.release()
+
+
+async def test_what_is_to_be_written_into_the_files_while_a_batch_runs_is_written_after_it() -> None:
+    """A node that is always busy would write it when 8 MiB wait. It also ends after it."""
+    executor = GatedExecutor()
+    async with (
+        running_node(ROOT, fs=empty_disk(), journal=JOURNAL, executor=executor, assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        await server.append(1, 0, records(0, 1))
+        executor.open = False
+        append = spawn(server.append(1, 0, records(1, 1)), "append")
+        while not executor.waiting:
+            await asyncio.sleep(0)
+        node.pool.flush()
+        assert len(executor.waiting) == 1
+        drained = spawn(node.pool.drained(), "drained")
+        executor.step()
+        await append
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not drained.done()
+        assert len(executor.waiting) == 1
+        executor.step()
+        await drained
+        assert not node.manager.unmade
+        assert not executor.waiting
+        executor.release()
+
+
 async def test_safety_c7_memory_answers_what_no_commit_changes_while_one_is_on_its_way() -> None:
     """A question about a partition that is not in the batch passes it. One about a partition that is in it
     waits for the commit, and so does one that raises a fence."""
@@ -199,6 +253,23 @@ async def test_safety_c7_nothing_is_answered_with_success_before_its_commit() ->
     manager = open_manager(disk)
     assert_holds(manager.get(0), 2)
     manager.close()
+
+
+async def test_a_node_without_partitions_says_that_its_journal_has_failed() -> None:
+    """No partition is there that could be out of service, and each assignment is refused."""
+    disk = empty_disk()
+    async with running_node(ROOT, fs=disk, journal=JOURNAL) as node, admin_connected(node) as admin:
+        assert node.health()[0]
+        disk.fail_sync_once = "waltz-journal"
+        for _ in range(2):
+            with pytest.raises(RequestFailedError, match="journal"):
+                await admin.assign([0], True)
+        healthy, body = node.health()
+        assert not healthy
+        check = body["storage-health-check"]
+        assert isinstance(check, dict)
+        assert "partitions" not in check
+        assert "until it has been started again" in check["journal"]
 
 
 async def test_safety_c7_a_fence_whose_commit_failed_is_none() -> None:

@@ -62,6 +62,59 @@ def test_a_directory_that_cannot_be_opened_now_was_not_synced_and_did_not_fail(
         assert_holds(manager.get(0), 24)
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("missing", [".seg", ".idx", "waltz-fence", "/1"])
+def test_a_partition_that_found_no_descriptor_at_the_start_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, missing: str
+) -> None:
+    """It stayed damaged until the node was restarted."""
+    with StorageOn(tmp_path) as manager:
+        for partition_id in (0, 1):
+            append(manager.assign(partition_id), 0, 8)
+            manager.get(partition_id).raise_fence(1)
+    real = os.open
+
+    def scarce(name: str, flags: int, mode: int = 0o777) -> int:
+        if name.startswith(str(tmp_path / "1")) and name.endswith(missing):
+            raise OSError(code, os.strerror(code), name)
+        return real(name, flags, mode)
+
+    with monkeypatch.context() as at_the_start:
+        at_the_start.setattr(os, "open", scarce)
+        manager = StorageOn(tmp_path).__enter__()
+        assert (set(manager.partitions), set(manager.damaged)) == ({0}, {1})
+        assert os.strerror(code) in manager.damaged[1]
+        assert manager.reopen(1) is False
+    assert manager.reopen(1) is True
+    assert manager.problems() == {}
+    assert_holds(manager.get(1), 8)
+    manager.close()
+
+
+def test_safety_c3_a_sync_that_failed_at_the_start_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its error says that bytes may be lost, also where it is a lack of memory."""
+    disk = FaultyDisk()
+    disk.add_dir(ROOT)
+    manager = open_manager(disk)
+    append(manager.assign(0), 0, 8)
+    manager.close()
+    sync = FaultyFile.sync
+
+    def out_of_memory(file: FaultyFile) -> None:
+        if "/0/" in file.path:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        sync(file)
+
+    with monkeypatch.context() as at_the_start:
+        at_the_start.setattr(FaultyFile, "sync", out_of_memory)
+        manager = open_manager(disk)
+    assert set(manager.damaged) == {0}
+    assert manager.reopen(0) is False
+    manager.close()
+
+
 @pytest.mark.parametrize("removed", [False, True])
 def test_an_append_that_was_refused_half_way_is_gone_after_an_orderly_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool

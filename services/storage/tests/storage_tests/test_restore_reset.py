@@ -35,6 +35,7 @@ from .support import (
     open_manager,
     refusal,
     segment_path,
+    stopped_in_release,
 )
 
 IDS = (0, 2)
@@ -82,6 +83,20 @@ def lost_witness_and_directory() -> FaultyDisk:
     disk = without_journal(IDS)
     lose(disk, [WITNESS])
     disk.remove_dir(f"{ROOT}/2")
+    return disk
+
+
+def journal_in_release() -> FaultyDisk:
+    """A node was killed at its end, when one file of its journal was released: nothing is lost."""
+    disk = lost_journal(remove=False)
+    manager = open_manager(disk, journal=JOURNAL)
+    number = 8
+    while not manager.settle_due:
+        append(manager.get(0), number, 4, 200)
+        manager.commit()
+        number += 4
+    stopped_in_release(disk, manager.close, 1)
+    assert inspect_control_file(ROOT, fs=disk)[0].version == 3
     return disk
 
 
@@ -150,7 +165,7 @@ def test_safety_a5_a_damaged_entry_that_is_named_resets_nothing(dry_run: bool) -
     assert reset(ROOT, None, fs=disk) == [0]
 
 
-@pytest.mark.parametrize("lost", [*LOST, lambda: without_journal(IDS)])
+@pytest.mark.parametrize("lost", [*LOST, lambda: without_journal(IDS), journal_in_release])
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_a5_a_reset_that_is_interrupted_anywhere_leaves_no_copy_with_its_session(
     lost: Callable[[], FaultyDisk], mode: CrashMode
@@ -278,6 +293,14 @@ def test_a_copy_whose_journal_is_lost_can_be_given_up() -> None:
     for partition_id in IDS:
         assert_holds(manager.get(partition_id), 4)
     manager.close()
+
+
+def test_a_part_of_a_directory_whose_journal_is_being_released_can_be_reset() -> None:
+    disk = journal_in_release()
+    disk.remove_dir(f"{ROOT}/{JOURNAL_DIRECTORY}")  # nothing of it is needed
+    assert would_reset(ROOT, [0], fs=disk) == [0]
+    assert reset_for_restore(ROOT, [0], fs=disk) == [0]
+    assert sessions(disk) == {0: -1, 2: SESSION}
 
 
 def test_a_part_of_a_restored_directory_can_be_reset() -> None:

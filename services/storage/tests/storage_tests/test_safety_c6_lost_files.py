@@ -42,6 +42,7 @@ from .support import (
     assert_holds,
     empty_disk,
     forget_our_files,
+    open_manager,
     refusal,
     segment_path,
 )
@@ -300,6 +301,23 @@ def test_opening_costs_one_sync_for_the_witness_of_all_partitions() -> None:
     disk.calls.clear()
     manager = opened(disk)
     assert [call[0] for call in disk.calls if call[1] == WITNESS] == ["pwrite", "sync"]
+    manager.close()
+
+
+def test_opening_fills_no_hole_of_the_witness() -> None:
+    """On a disk that is full to the last block it could not, and the node would not start."""
+    disk = empty_disk()
+    for partition_id in (3, 4, 900, 2_000):
+        manager = open_manager(disk, num_partitions=4_096)
+        manager.assign(partition_id).raise_fence(1)
+        manager.close()
+    before = len(disk.calls)
+    manager = open_manager(disk, num_partitions=4_096)
+    written = [call[2:] for call in disk.calls[before:] if call[:2] == ("pwrite", WITNESS)]
+    last = len(disk.content(WITNESS)) - 2_000 * REGION_SIZE
+    expected = [(3, 2 * REGION_SIZE), (900, REGION_SIZE), (2_000, last)]
+    assert written == [(REGION_SIZE * partition_id, size) for partition_id, size in expected]
+    assert [manager.get(one).durable_fence for one in (3, 4, 900, 2_000)] == [1] * 4
     manager.close()
 
 

@@ -13,8 +13,9 @@ from uuid import UUID
 import pytest
 
 from waltz_storage.engine.errors import StorageStartError
-from waltz_storage.engine.journal.directory import dependence
+from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY, dependence
 from waltz_storage.engine.journal.layout import FileHeader
+from waltz_storage.engine.journal.log import JournalTakenError
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE
 from waltz_storage.engine.restore_reset import reset_for_restore
 from waltz_storage.engine.storage_manager import StorageManager
@@ -68,6 +69,43 @@ def test_safety_c7_the_journal_that_another_directory_needs_is_not_overwritten(e
         with_shared_journal(disk, "/other", 2).close()
     first = with_shared_journal(disk, ROOT, 3)
     assert_holds(first.get(0), 4)
+
+
+def test_safety_c7_the_journal_of_a_running_node_is_not_taken_through_a_link() -> None:
+    """`waltz-journal` of two directories leads to one place, by a link or a mount."""
+    disk = two_directories()
+    first = own_journal(disk, ROOT, 1)
+    append(first.get(0), 0, 4)
+    first.commit()
+    for names in (disk._names, disk._platter_names):
+        names[f"/other/{JOURNAL_DIRECTORY}"] = names[f"{ROOT}/{JOURNAL_DIRECTORY}"]
+    for number in (2, 3):
+        error = refusal(lambda: own_journal(disk, "/other", number))  # noqa: B023
+        assert isinstance(error, JournalTakenError)
+        assert f"/other/{JOURNAL_DIRECTORY} is, or leads to, the journal of a running node" in str(error)
+    append(first.get(0), 4, 4)
+    first.commit()
+    disk.restart(CrashMode.KEEP)
+    first = own_journal(disk, ROOT, 4)
+    assert_holds(first.get(0), 8)
+    first.close()
+    own_journal(disk, "/other", 5).close()
+
+
+def own_journal(disk: FaultyDisk, directory: str, number: int) -> StorageManager:
+    """A node with its journal inside its directory."""
+    manager = StorageManager.open(
+        directory,
+        cluster_key=KEY,
+        num_partitions=4,
+        now_ms=lambda: 0,
+        fs=disk,
+        journal=JOURNAL,
+        journal_id=UUID(int=number),
+    )
+    manager.assign(0)
+    manager.commit()
+    return manager
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -156,7 +194,7 @@ def test_safety_c7_a_second_device_that_is_not_as_it_was_is_said_and_costs_nothi
     disk.restart(CrashMode.LOSE)
     right = {name: raw for name, raw in disk.files().items() if name.startswith(SHARED)}
     said = {
-        "missing": "set storage.journal.directory to where it is",
+        "missing": "set storage.journal.directory to that directory",
         "empty": "journal-0.jnl is missing",
         "one file less": "journal-2.jnl is missing",
         "of another node": "belongs to another journal",

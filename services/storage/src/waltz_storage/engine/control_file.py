@@ -40,6 +40,7 @@ from waltz_storage.engine.journal.directory import (
     resetting,
     settle,
     write_plain,
+    write_releasing,
 )
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import (
@@ -224,6 +225,13 @@ class ControlFile:
         """From here on the directory cannot be opened without this journal, durably. `OSError`."""
         write_fully(self._file, depending(self.header, journal_id, files), 0)
         self._file.sync()
+
+    def lack_nothing(self) -> None:
+        """All files hold what is in the journal that the directory depends on: it may be released, durably.
+        `OSError`."""
+        found = dependence(self._file.pread(layout.HEADER_SIZE, 0))
+        if found is not None:
+            write_releasing(self._file, found)
 
     def depend_no_longer(self) -> None:
         """All files are complete without a journal, durably. `OSError`."""

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Sequence
 from typing import Protocol
 
+import structlog
+
 from waltz_storage.engine.errors import OutOfResourcesError
 from waltz_storage.engine.free_space import DiskUsage
 
@@ -24,7 +26,12 @@ _FILE_MODE, _DIRECTORY_MODE = (
     0o600,
     0o700,
 )  # the node's user alone reads what the node makes, whatever the umask
+_NO_CHMOD = (errno.EPERM, errno.ENOTSUP, errno.EROFS)
+"""What a file system says that has no modes of its own, as some of CIFS, FUSE and NFS."""
 _NOT_THE_OWNER = stat.S_IRWXG | stat.S_IRWXO
+
+
+log = structlog.get_logger(__name__)
 
 
 class File(Protocol):
@@ -52,6 +59,14 @@ class File(Protocol):
 
     def size(self) -> int:
         """Size in bytes."""
+        ...
+
+    def allocated(self) -> int:
+        """Bytes of disk that it has: fewer than its size where it has holes."""
+        ...
+
+    def is_at(self, path: str) -> bool:
+        """Whether the path leads to this file: another one may have been put there."""
         ...
 
     def lock(self, size: int) -> bool:
@@ -173,6 +188,17 @@ class OsFile:
         """See `File`."""
         return os.fstat(self._fd).st_size
 
+    def allocated(self) -> int:
+        """See `File`."""
+        return os.fstat(self._fd).st_blocks * 512
+
+    def is_at(self, path: str) -> bool:
+        """See `File`."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._fd))
+        except OSError:
+            return False
+
     def lock(self, size: int) -> bool:
         """See `File`. A POSIX record lock, as release 0.13.2 takes it."""
         try:
@@ -193,6 +219,9 @@ class OsFile:
 class OsFileSystem:
     """The operating system's files."""
 
+    def __init__(self) -> None:
+        self._warned = False
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
         """See `FileSystem`."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
@@ -205,11 +234,26 @@ class OsFileSystem:
             if not stat.S_ISREG(facts.st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file", path)
             if not read_only:
-                _close_to_others(fd, facts, _NOT_THE_OWNER)
+                self._close_to_others(path, fd, facts)
         except BaseException:
             os.close(fd)
             raise
         return OsFile(path, fd)
+
+    def _close_to_others(self, path: str, fd: int, facts: os.stat_result) -> None:
+        """A file system that refuses that is named once in the log."""
+        try:
+            _close_to_others(fd, facts, _NOT_THE_OWNER)
+        except OSError as error:
+            if error.errno not in _NO_CHMOD:
+                raise
+            if not self._warned:
+                log.warning(
+                    "files of the storage directory may be open to other users",
+                    path=path,
+                    reason=error.strerror,
+                )
+            self._warned = True
 
     def listdir(self, path: str) -> list[str]:
         """See `FileSystem`."""

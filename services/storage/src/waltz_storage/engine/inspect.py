@@ -12,7 +12,7 @@ from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import MAX_PARTITIONS
 from waltz_storage.engine.errors import PartitionDamagedError, StorageStartError
 from waltz_storage.engine.files import FileSystem, OsFileSystem, join
-from waltz_storage.engine.journal.directory import JOURNALED_VERSION, RESETTING_VERSION, dependence
+from waltz_storage.engine.journal.directory import dependence
 from waltz_storage.engine.layout import ControlHeader, SegmentHeader
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry
 from waltz_storage.engine.scan import scan
@@ -95,7 +95,8 @@ def inspect_control_file(
     directory: str, *, fs: FileSystem | None = None
 ) -> tuple[ControlHeader, list[PartitionInfo | str]]:
     """Header and, per partition, the current entry or what is wrong with it. `StorageStartError`
-    without one. Version 1: the files may lack what is in the node's journal; 2: a reset did not end."""
+    without one. Version 1: the files may lack what is in the node's journal; 2: a reset did not end; 3: they
+    lack nothing, and the journal is being released."""
     disk = fs if fs is not None else OsFileSystem()
     path = join(directory, layout.CONTROL_FILE_NAME)
     if not disk.exists(path):
@@ -106,7 +107,7 @@ def inspect_control_file(
     found = dependence(raw)
     header = ControlHeader.from_bytes(raw)
     if found is not None:
-        header = found.plain._replace(version=RESETTING_VERSION if found.resetting else JOURNALED_VERSION)
+        header = found.plain._replace(version=found.version)
     if not 0 < header.num_partitions <= MAX_PARTITIONS:
         raise StorageStartError(f"{path} is damaged: it names {header.num_partitions} partitions")
     entries: list[PartitionInfo | str] = []

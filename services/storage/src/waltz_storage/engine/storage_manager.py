@@ -6,7 +6,7 @@ time; different partitions may be worked on at the same time.
 Invariants:
 
 * A partition that cannot be opened never stops the others: it is listed in `damaged` with the reason and
-  refuses. If all it lacked was room on the disk, `reopen` opens it later.
+  refuses. If all it lacked was space on the disk, or a file descriptor, `reopen` opens it later.
 * Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked
   for. A crash in between leaves the partition either assigned as before or not assigned; asking again
   finishes the work. Until then a partition whose entry was changed, or may have been, is out of service.
@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar
 from uuid import UUID
@@ -76,7 +77,7 @@ class StorageManager:
         self.partitions: dict[int, Partition] = {}
         self.damaged: dict[int, str] = {}
         self.room = room
-        self.without_room: set[int] = set()  # in damaged too, for want of room only
+        self.to_open_later: set[int] = set()  # in damaged too, for want of disk space or descriptors only
         self.files = fs if isinstance(fs, JournaledFiles) else None
 
     @classmethod
@@ -181,9 +182,8 @@ class StorageManager:
 
     def _fail_all(self) -> None:
         """The journal has failed: no partition takes anything until a restart."""
-        text = None if self.files is None else self.files.failed
         for partition in list(self.partitions.values()):
-            partition.failed = partition.failed or text
+            partition.failed = partition.failed or self.journal_failed
 
     def hide(self, partition_id: int) -> None:
         """After a failed commit: nothing is shown of a partition but what is public."""
@@ -201,6 +201,11 @@ class StorageManager:
     def journaling(self) -> bool:
         """Nothing is durable before `commit`."""
         return self.files is not None and self.files.journaling
+
+    @property
+    def journal_failed(self) -> str | None:
+        """Why nothing is taken until a restart, also where no partition is open that could say it."""
+        return None if self.files is None else self.files.failed
 
     @property
     def settle_due(self) -> bool:
@@ -246,16 +251,17 @@ class StorageManager:
             self.partitions[partition_id] = self._open(partition_id)
         except (StorageError, OSError) as error:
             self.damaged[partition_id] = str(error)
-            if _found_no_room(error):
-                self.without_room.add(partition_id)
+            if _passes(error):
+                self.to_open_later.add(partition_id)
         except Exception as error:
             log.error("the partition could not be opened", partition=partition_id, exc_info=error)
             self.damaged[partition_id] = f"internal error: {type(error).__name__}: {error}"
 
     def reopen(self, partition_id: int) -> bool:
-        """Try again to open an assigned partition that had no room for it; True when it is open."""
-        if partition_id in self.without_room and partition_id not in self.partitions:
-            self.without_room.discard(partition_id)
+        """Try again to open an assigned partition that could not be opened for a reason that passes; True
+        when it is open."""
+        if partition_id in self.to_open_later and partition_id not in self.partitions:
+            self.to_open_later.discard(partition_id)
             self._open_assigned(partition_id)
             if partition_id in self.partitions:
                 self.damaged.pop(partition_id, None)
@@ -331,7 +337,7 @@ class StorageManager:
             raise
         self.partitions[partition_id] = partition
         self.damaged.pop(partition_id, None)
-        self.without_room.discard(partition_id)
+        self.to_open_later.discard(partition_id)
         return partition
 
     def unassign(self, partition_id: int, *, delete_files: bool) -> None:
@@ -345,7 +351,7 @@ class StorageManager:
             self._reset_entry(partition_id, partition)
         self.partitions.pop(partition_id, None)
         self.damaged.pop(partition_id, None)
-        self.without_room.discard(partition_id)
+        self.to_open_later.discard(partition_id)
         if partition is not None:
             partition.close()
         if delete_files and _translated(lambda: self._has_directory(partition_id)):
@@ -399,16 +405,19 @@ class StorageManager:
         if self.files is None or not self.files.journaling:
             return
         try:
-            self.files.end()
+            self.files.end(self.control.lack_nothing)
             self.control.depend_no_longer()
         except OSError as error:
             log.error("the journal is needed at the next start", reason=error.strerror or str(error))
 
 
-def _found_no_room(error: BaseException | None) -> bool:
-    """True when this is, or comes from, a system call that found no room."""
+def _passes(error: BaseException | None) -> bool:
+    """True when this is, or comes from, a system call that found no space or no descriptor. A lack of memory
+    may be the error of a sync, which is not tried again."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if isinstance(error, OutOfResourcesError):
+            return True
+        if isinstance(error, OSError) and error.errno in (*NO_SPACE, errno.EMFILE, errno.ENFILE):
             return True
         error = error.__cause__
     return False

@@ -120,8 +120,9 @@ class Witness:
                 if slots != (None, None):
                     self._slots[partition_id] = slots
             # The same bytes once more: only a fresh write makes the sync mean something after one that
-            # failed.
-            write_fully(file, raw, start)
+            # failed. But for the holes, which have no blocks: the disk may be full.
+            for first, end in _written(raw):
+                write_fully(file, raw[first:end], start + first)
         file.sync()
         self._fs.sync_dir(self._directory)
         self._name_durable = True
@@ -260,6 +261,17 @@ def _counting(slots: _Slots, info: PartitionInfo | None) -> int:
 def _facts(slots: _Slots, info: PartitionInfo | None) -> Facts | None:
     slot = slots[_counting(slots, info)]
     return slot.facts if slot is not None and slot.facts.speak_of(info) else None
+
+
+def _written(raw: bytes) -> list[tuple[int, int]]:
+    """First and last byte, exclusive, of the regions that are not all zeros, neighbours as one."""
+    found: list[tuple[int, int]] = []
+    for first in range(0, len(raw), REGION_SIZE):
+        end = min(first + REGION_SIZE, len(raw))
+        if raw[first:end].strip(b"\0"):
+            start = found.pop()[0] if found and found[-1][1] == first else first
+            found.append((start, end))
+    return found
 
 
 def read_slots(raw: bytes, partition_id: int) -> _Slots:

@@ -201,6 +201,7 @@ class DiskPool:
         self._batch_due = False  # it begins at the end of this turn
         self._settling = False
         self._making = False  # `flush` has begun
+        self._flush_due = False  # when the batch has ended
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -313,6 +314,8 @@ class DiskPool:
     @vital
     def _batch_done(self, results: list[tuple[PartitionQueue, JobResult]], seconds: float) -> None:
         self._back_from_thread()
+        if self._flush_due:  # before a queue runs empty: the node may wait for that to end
+            self.flush()
         if self._gate is not None and seconds >= 0:
             self._gate.took(seconds, inline=False)
         self._finished(results)
@@ -363,7 +366,8 @@ class DiskPool:
 
     @vital
     def flush(self) -> None:
-        """With a journal: write into the files what is in the journal only. Not while a batch runs."""
+        """With a journal: write into the files what is in the journal only, when no batch runs any longer."""
+        self._flush_due = bool(self._on_threads) and not self._making
         if self.manager.unmade and not self._on_threads:
             self._making = True
             self._idle.clear()
@@ -381,9 +385,9 @@ class DiskPool:
     @vital
     def _made(self) -> None:
         self._making = False
-        if not self._busy:
-            self._idle.set()
         self._batch_done([], -1.0)
+        if not self._busy and not self._making:
+            self._idle.set()
 
     def _settle_when_due(self) -> None:
         if not self._settling and self.manager.settle_due:
@@ -481,7 +485,8 @@ class DiskPool:
 
     async def drained(self) -> None:
         """Wait until nothing waits and nothing runs."""
-        await self._idle.wait()
+        while not self._idle.is_set():  # it may have been cleared again in the turn that set it
+            await self._idle.wait()
 
 
 def _failed(items: list[Request | Call], error: StorageError) -> JobResult:

@@ -1,9 +1,9 @@
 """Looks at the disk every ten seconds, on a disk thread: figures for metrics, what could not be read, and
 what a full disk kept closed.
 
-It logs once when the disk has become full and once when there is room again, and then opens the partitions
-that could not be opened for want of room. Appends do not wait for it: each looks for itself
-(`engine.free_space`).
+It logs once when the disk has become full and once when there is room again. Unless it is full it opens the
+partitions that could not be opened for want of space, or of file descriptors. Appends do not wait for it:
+each looks for itself (`engine.free_space`).
 """
 
 from __future__ import annotations
@@ -123,10 +123,11 @@ class DiskWatch:
                 log.warning("a record cannot be read", partition=partition_id, reason=reason)
 
     async def _reopen(self) -> None:
-        for partition_id in sorted(self._manager.without_room):
+        for partition_id in sorted(self._manager.to_open_later):
             opened = await self._pool.run(partition_id, lambda manager, pid=partition_id: manager.reopen(pid))  # type: ignore[misc]
             self._pool.refresh(partition_id)
             if opened:
                 log.warning(
-                    "the partition has free space on the disk and is in service", partition=partition_id
+                    "the partition has the disk space or file descriptors that it lacked and is in service",
+                    partition=partition_id,
                 )

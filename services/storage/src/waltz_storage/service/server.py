@@ -155,10 +155,10 @@ class StorageNode:
         )
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Healthy unless a partition is damaged or out of service, or the disk is full; the reasons are
-        listed."""
-        problems, full = self.manager.problems(), self.disk.full
-        healthy = not problems and full is None and not self._identity.closing
+        """Healthy unless a partition is damaged or out of service, the journal has failed, or the disk is
+        full; the reasons are listed."""
+        problems, full, journal = self.manager.problems(), self.disk.full, self.manager.journal_failed
+        healthy = not problems and full is None and journal is None and not self._identity.closing
         body: dict[str, object] = {
             "healthy": healthy,
             "message": json.dumps({"storage": "true" if healthy else "false"}, separators=(",", ":")),
@@ -167,6 +167,8 @@ class StorageNode:
             body["partitions"] = {str(partition_id): text for partition_id, text in problems.items()}
         if full is not None:
             body["disk"] = full
+        if journal is not None:
+            body["journal"] = journal
         return healthy, {"storage-health-check": body}
 
     async def close(self) -> None:

@@ -7,13 +7,15 @@ is not its cluster's, and so does an earlier release of ours: neither can open f
 records. After an orderly end, and after a replay, the header is that of release 0.13.2 again. Version 2 is
 that of a directory whose copies are being reset (`restore_reset.py`): no node opens it either. It names the
 journal that is given up with them, or none; a journal that is there again meanwhile does not end the reset.
+Version 3 is like 1, but the files lack nothing: the journal is being released, and nothing of it is replayed.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of a replay, the
 newest journal file written again and synced, then the changes in it made, then the witness's word of the
-partitions whose files were missing, then the journal's files released, then the header. Of the end, all files
-synced, then the journal's files released, then the header. Of a reset that gives the journal up, all copies
-reset, then the header, then the journal's files released. The header is one sector, so it is the one or the
-other.
+partitions whose files were missing, then the header with version 3, then the journal's files released, then
+the plain header. So what is left of a journal that is being released is never replayed: it would bring the
+word of the witness back to what it was. Of the end, all files synced, then the header with version 3 and so
+on. Of a reset that gives the journal up, all copies reset, then the header, then the journal's files
+released. The header is one sector, so it is the one or the other.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, reason_of, write_fully
 from waltz_storage.engine.free_space import NO_SPACE
-from waltz_storage.engine.journal.layout import JournalDamagedError
+from waltz_storage.engine.journal.layout import JournalDamagedError, JournalReleasedError
 from waltz_storage.engine.journal.log import holds_journal, make_durable, read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import (
@@ -49,6 +51,7 @@ from waltz_storage.engine.witness import Witness
 
 JOURNALED_VERSION = 1
 RESETTING_VERSION = 2
+RELEASING_VERSION = 3
 JOURNAL_DIRECTORY = "waltz-journal"
 _JOURNAL = struct.Struct(">16si")
 _JOURNAL_OFFSET = 32
@@ -61,9 +64,18 @@ class Dependence(NamedTuple):
     journal_id: UUID
     files: int
     plain: ControlHeader
-    resetting: bool
-    """It depends on no journal, but on the end of a reset that was begun, which gives the journal up; 0 files
-    when there was none."""
+    version: int
+
+    @property
+    def resetting(self) -> bool:
+        """It depends on no journal, but on the end of a reset that was begun, which gives the journal up; 0
+        files when there was none."""
+        return self.version == RESETTING_VERSION
+
+    @property
+    def releasing(self) -> bool:
+        """Its files lack nothing: the journal is to be released, if it is there."""
+        return self.version == RELEASING_VERSION
 
 
 def journal_directory(directory: str, configured: str | None) -> str:
@@ -82,7 +94,11 @@ def _where(fs: FileSystem, directory: str, configured: str | None, journal_id: U
 
 def depending(header: ControlHeader, journal_id: UUID, files: int) -> bytes:
     """The header of a directory that depends on a journal."""
-    raw = bytearray(_hidden(header, JOURNALED_VERSION))
+    return _naming_journal(header, JOURNALED_VERSION, journal_id, files)
+
+
+def _naming_journal(header: ControlHeader, version: int, journal_id: UUID, files: int) -> bytes:
+    raw = bytearray(_hidden(header, version))
     _JOURNAL.pack_into(raw, _JOURNAL_OFFSET, journal_id.bytes, files)
     return bytes(raw)
 
@@ -106,12 +122,12 @@ def dependence(raw: bytes) -> Dependence | None:
     if len(raw) < HEADER_SIZE:
         return None
     header = ControlHeader.from_bytes(raw)
-    if header.version not in (JOURNALED_VERSION, RESETTING_VERSION):
+    if header.version not in (JOURNALED_VERSION, RESETTING_VERSION, RELEASING_VERSION):
         return None
     key = UUID(bytes=_complement(header.cluster_key.bytes))
     journal_id, files = _JOURNAL.unpack_from(raw, _JOURNAL_OFFSET)
     plain = header._replace(version=0, cluster_key=key)
-    return Dependence(UUID(bytes=journal_id), files, plain, header.version == RESETTING_VERSION)
+    return Dependence(UUID(bytes=journal_id), files, plain, header.version)
 
 
 def _complement(raw: bytes) -> bytes:
@@ -139,22 +155,36 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
         return Settled(0)
     place = _journal_needed(fs, directory, configured, found)
     replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
+    lacking: tuple[int, ...] = ()
     try:
-        make_durable(fs, place, found.journal_id, found.files)
-        replay.run(read_journal(fs, place, found.journal_id, found.files))
-        lacking = _note_lacking(fs, directory, control, found.plain, replay.missed)
+        if not found.releasing:
+            make_durable(fs, place, found.journal_id, found.files)
+            replay.run(read_journal(fs, place, found.journal_id, found.files))
+            lacking = _note_lacking(fs, directory, control, found.plain, replay.missed)
+        write_releasing(control, found)  # also again: a failed sync may have left it in memory only
         release_journal(fs, place, found.journal_id, found.files)
         write_plain(control, found.plain)
     except JournalDamagedError as error:
         raise JournalLostError(
-            f"{directory} was not closed in order and needs its journal: {error}; put the journal back, or give the "
-            f"copy up: `waltz storage restore-reset {directory}`"
+            f"{directory} was not closed in order and needs its journal: {error}; {_way_out(directory, error)}"
         ) from error
     except (OSError, OutOfResourcesError, DiskWriteError, PartitionFailedError) as error:
         raise StorageStartError(
-            f"{directory}: its journal cannot be replayed: {reason_of(error)}{_step(error)}"
+            f"{directory}: its journal cannot be {'released' if found.releasing else 'replayed'}: "
+            f"{reason_of(error)}{_step(error)}"
         ) from error
     return Settled(replay.changes, lacking)
+
+
+def _way_out(directory: str, error: JournalDamagedError | None = None) -> str:
+    """What to do when the right journal is not where it was looked for."""
+    give_up = f"give the copy up: `waltz storage restore-reset {directory}`"
+    if isinstance(error, JournalReleasedError):
+        return f"use that copy in place of this one, or {give_up}"
+    return (
+        "put it back; if it is elsewhere, set storage.journal.directory to that directory, or pass it with --journal; "
+        f"if it is lost, {give_up}"
+    )
 
 
 def _step(error: Exception) -> str:
@@ -197,7 +227,8 @@ def _note_lacking(
 
 
 def _journal_needed(fs: FileSystem, directory: str, configured: str | None, found: Dependence) -> str:
-    """The directory of the journal that a directory depends on. `StorageStartError`."""
+    """The directory of the journal that a directory depends on; it may be gone where the files lack nothing.
+    `StorageStartError`."""
     if found.resetting:
         raise StorageStartError(
             f"{directory}: a reset of its copies was begun and did not end: run `waltz storage restore-reset {directory}` again"
@@ -209,10 +240,10 @@ def _journal_needed(fs: FileSystem, directory: str, configured: str | None, foun
         there = fs.is_dir(place)
     except OSError as error:
         raise StorageStartError(f"{directory}: its journal cannot be read: {reason_of(error)}") from error
-    if not there:
+    if not there and not found.releasing:
         raise JournalLostError(
-            f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
-            f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
+            f"{directory} was not closed in order and needs its journal, and {place} does not exist; "
+            f"{_way_out(directory)}"
         )
     return place
 
@@ -225,7 +256,7 @@ def lost_dependence(fs: FileSystem, directory: str, configured: str | None) -> D
         found = dependence(file.pread(HEADER_SIZE, 0))
     finally:
         file.close()
-    if found is None:
+    if found is None or found.releasing:
         return None
     try:
         place = _journal_needed(fs, directory, configured, found)
@@ -265,6 +296,14 @@ def abandon(fs: FileSystem, directory: str, control: File, configured: str | Non
         place = _where(fs, directory, configured, found.journal_id)
         if fs.is_dir(place):
             release_journal(fs, place, found.journal_id, min(max(0, found.files), _MOST_FILES))
+
+
+def write_releasing(control: File, found: Dependence) -> None:
+    """The header of a directory whose files lack nothing, so that its journal can be released, durably.
+    `OSError`."""
+    raw = _naming_journal(found.plain, RELEASING_VERSION, found.journal_id, found.files)
+    write_fully(control, raw, 0)
+    control.sync()
 
 
 def write_plain(control: File, header: ControlHeader) -> None:

@@ -17,7 +17,7 @@ Invariants:
   and is not in the journal. At most `_UNMADE_BYTES` and one batch wait for that.
 * A journal file is used again when everything that it speaks of has been made in the files below and synced
   there (`settle`).
-* A failed commit, or a failed sync, cut or deletion below, ends the journal: all later calls fail.
+* A failed commit, or a failed sync, close, cut or deletion below, ends the journal: all later calls fail.
 
 Owner: the thread that runs jobs, one at a time. `settle` may run on another thread.
 """
@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import posixpath
-import threading
 from collections.abc import Callable
 from itertools import takewhile
 from uuid import UUID
@@ -37,6 +36,7 @@ from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.handle import JournaledFile
 from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettings
+from waltz_storage.engine.journal.open_files import OpenFiles
 from waltz_storage.engine.journal.shared_file import SharedFile
 
 _UNSYNCED_BYTES = 64 << 10
@@ -49,31 +49,27 @@ _UNMADE_WRITES = 2048
 """And with so many writes of one file: whoever reads the file looks through them."""
 _KEPT_OPEN = 64
 """So many files that nobody uses are kept open for what is not made in them."""
+_UNSYNCED_OPEN = 32
+"""With so many that wait only for a sync the thread that settles closes them; with twice as many the one that
+runs jobs does it."""
 _UNCOMMITTED_NAMES = 2
 HELD = "the disk is full: what was acknowledged last is in the journal and waits for room in its files"
 
 
-class JournaledFiles:
+class JournaledFiles(OpenFiles):
     """The files below `directory`. See the module for owner and invariants."""
 
     def __init__(self, fs: FileSystem, directory: str, room: FreeSpace) -> None:
+        super().__init__()
         self._fs, self._directory, self._room = fs, directory, room
-        self._shared: dict[str, SharedFile] = {}
         self._pending: dict[SharedFile, None] = {}
         self._later: dict[Callable[[], None], int] = {}
         self._pending_bytes = 0
         self._no_space = False  # what waits found no space below
-        self._kept_open = 0  # files without a user, for what is not made in them
         self._make_soon = False
         self._created: dict[str, int] = {}  # directory -> files made in it since the last commit
-        self._lock = threading.Lock()  # of `_shared` and the users in it
         self._journal: Journal | None = None
-        self.journaling = False
-        """Changes go through the journal."""
-        self.failed: str | None = None
-        """Why nothing is made durable any longer."""
         self._lost = False  # a commit failed, and nobody was answered yet
-        self._settling = threading.Lock()
         self._spare: File | None = None  # a descriptor for settling when the process has no other left
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -109,9 +105,9 @@ class JournaledFiles:
         journal.wait_for_file = self._wait_for_file
         self._journal, self.journaling = journal, True
 
-    def end(self) -> None:
-        """Make everything durable below. After it, calls go there; the journal is needed no longer.
-        `OSError`: the directory depends on the journal, as after a crash."""
+    def end(self, lack_nothing: Callable[[], None] = lambda: None) -> None:
+        """Make everything durable below, call `lack_nothing`, and release the journal. After it, calls go
+        below. `OSError`: the directory depends on the journal, as after a crash."""
         journal = self._journal
         if journal is None:
             return
@@ -125,6 +121,8 @@ class JournaledFiles:
                 self.check()  # a sync that failed, perhaps just now on another thread, is not tried again
                 for file in (*journal.unsettled(), journal.active):
                     self._settle(file)
+                self.journaling = False  # what `lack_nothing` writes goes to the files below
+                lack_nothing()
                 journal.release()
         finally:
             with self._settling:
@@ -133,17 +131,8 @@ class JournaledFiles:
                 journal.close()
             for shared in [shared for shared in self._shared.values() if not shared.users]:
                 shared.forget()
-                self._drop(shared)
-
-    def check(self) -> None:
-        """`OSError` when the journal has failed."""
-        if self.failed is not None:
-            raise OSError(errno.EIO, self.failed)
-
-    def _fail(self, error: Exception) -> None:
-        text = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        reason = f"the journal of this node failed ({text or error})"
-        self.failed = self.failed or f"{reason}: nothing is taken until it has been started again"
+                with contextlib.suppress(OSError):  # nothing depends on what was written without a sync
+                    self._drop(shared)
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -297,7 +286,7 @@ class JournaledFiles:
             else:
                 self._fail(error)
         finally:
-            self.closed(shared)
+            self._let_go(shared)
 
     def _running(self) -> Journal:
         if self._journal is None:
@@ -307,24 +296,28 @@ class JournaledFiles:
     # -- settling ------------------------------------------------------------------------------------------
 
     def settle_due(self) -> bool:
-        """A journal file is full, and `settle` would free it."""
-        return self._journal is not None and self.failed is None and bool(_ready(self._journal))
+        """`settle` would free a file of the journal, or close files that were kept open for a sync."""
+        if self._journal is None or self.failed is not None:
+            return False
+        return len(self._unsynced) >= _UNSYNCED_OPEN or bool(_ready(self._journal))
 
     def settle(self) -> bool:
-        """Sync what the oldest full file speaks of, so that it can be used again; whether one can. May run on
-        a thread of its own. A failure ends the journal; without file descriptors it is to be tried later."""
-        journal = self._journal
-        if journal is None:
-            return False
+        """Sync what the oldest full file speaks of, so that it can be used again; whether one can. Before
+        that, close files that were kept open for a sync. May run on a thread of its own. A failure ends the
+        journal; without file descriptors it is to be tried later."""
         with self._settling:
-            for file in _ready(journal)[:1]:
-                try:
+            journal = self._journal
+            if journal is None or self.failed is not None:
+                return False
+            try:
+                if len(self._unsynced) >= _UNSYNCED_OPEN:
+                    self._close_unsynced()
+                for file in _ready(journal)[:1]:
                     self._settle(file)
-                except OSError as error:
-                    if error.errno not in OUT_OF_RESOURCES:
-                        self._fail(error)
-                    return False
-                return True
+                    return True
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:
+                    self._fail(error)
         return False
 
     def _wait_for_file(self) -> None:
@@ -336,7 +329,7 @@ class JournaledFiles:
                 try:
                     self._settle(file)
                 except OSError as error:
-                    if error.errno not in OUT_OF_RESOURCES or not self._give_spare():
+                    if error.errno not in OUT_OF_RESOURCES or self.failed or not self._give_spare():
                         raise
                     self._settle(file)
                     self._keep_spare(journal)
@@ -358,61 +351,72 @@ class JournaledFiles:
         for relative in list(file.touched):
             path = posixpath.join(self._directory, relative)
             directories[posixpath.dirname(path)] = None
-            self._sync_below(path)
+            self._sync_below(self._shared.get(path))
         for directory in directories:
             if self._fs.is_dir(directory):
                 try:
                     self._fs.sync_dir(directory)
                 except OutOfResourcesError as error:
                     raise OSError(errno.EMFILE, str(error)) from error
+        self.check()  # files were closed
         file.settled = True
-
-    def _sync_below(self, path: str) -> None:
-        with self._lock:
-            shared = self._shared.get(path)
-            below = None if shared is None or shared.read_only else shared.below
-            if shared is not None and below is not None:
-                shared.users += 1
-        if shared is not None and below is not None:
-            try:
-                below.sync()
-            finally:
-                self.closed(shared)
-            return
-        try:
-            file = self._fs.open(path)
-        except (FileNotFoundError, IsADirectoryError):
-            return  # deleted since, which is in the journal too; or a directory, whose name is synced
-        try:
-            file.sync()
-        finally:
-            file.close()
 
     # -- the seam ------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> JournaledFile:
-        """See the seam."""
+        """See the seam. A file that was kept open without a handle is not taken for one that was put in its
+        place meanwhile."""
         with self._lock:
-            shared = self._shared.get(path)
-            if shared is not None and shared.below is not None and (read_only or not shared.read_only):
-                shared.users += 1
-                return JournaledFile(self, shared)
+            shared = self._usable(path, read_only)
+            if shared is not None:
+                return self._handle(shared)
         made = create and self.journaling and not self._fs.exists(path)
         if made:
             self._before_creating(path)
-        below = self._fs.open(path, create=create, read_only=read_only)
-        with self._lock:
+        below = self._open_below(path, create, read_only)
+        replaced = None
+        alone = self._settling if path in self._shared else contextlib.nullcontext()
+        with alone, self._lock:  # nobody syncs the one that is replaced
+            shared = self._shared.get(path)
             if shared is not None:
                 replaced, shared.below, shared.read_only = shared.below, below, read_only
-                if replaced is not None:
-                    replaced.close()
             else:
                 relative = posixpath.relpath(path, self._directory)
                 shared = self._shared[path] = SharedFile(path, relative, below, read_only)
-            shared.users += 1
+            handle = self._handle(shared)
+        if replaced is not None:
+            with contextlib.suppress(OSError):  # nothing depends on it
+                replaced.close()
         if made:
+            shared.forget()  # what was written to one that is gone
+            self._pending.pop(shared, None)
+            shared.dirty = True
             self._running().create_file(shared.relative)
+        return handle
+
+    def _usable(self, path: str, read_only: bool) -> SharedFile | None:
+        """One that is open, and is the one at this path. With handles it stays what they have opened."""
+        shared = self._shared.get(path)
+        if shared is None or shared.below is None or (shared.read_only and not read_only):
+            return None
+        return shared if shared.handles or shared.below.is_at(path) else None
+
+    def _handle(self, shared: SharedFile) -> JournaledFile:
+        shared.users += 1
+        shared.handles += 1
+        self._unsynced.pop(shared, None)
         return JournaledFile(self, shared)
+
+    def _open_below(self, path: str, create: bool, read_only: bool) -> File:
+        """Without a descriptor for it, those are given back that wait for a sync only."""
+        try:
+            return self._fs.open(path, create=create, read_only=read_only)
+        except OSError as error:
+            if error.errno not in OUT_OF_RESOURCES or not self._unsynced:
+                raise
+            with self._settling:
+                self._close_unsynced()
+        return self._fs.open(path, create=create, read_only=read_only)
 
     def _before_creating(self, path: str) -> None:
         """A crash leaves names of empty files that no commit speaks of: as many in a directory as the engine
@@ -424,27 +428,13 @@ class JournaledFiles:
         self._created[directory] = self._created.get(directory, 0) + 1
 
     def closed(self, shared: SharedFile) -> None:
-        """A handle was closed, or a sync of the file has ended."""
+        """A handle was closed."""
         with self._lock:
-            shared.users -= 1
-            if shared.users:
-                return
-            if shared.pending and self.journaling:
-                self._kept_open += 1
-                return
-        self._drop(shared)
-
-    def _drop(self, shared: SharedFile) -> None:
-        """Nobody uses it and nothing is left to be made."""
-        with self._lock:
-            # Again, or once more: `closed` has given the lock back. What waits after the end is never made.
-            if shared.users or (shared.pending and self.journaling):
-                return
-            if self._shared.get(shared.path) is shared:
-                del self._shared[shared.path]
-            below, shared.below = shared.below, None
-        if below is not None:
-            below.close()
+            shared.handles -= 1
+        self._let_go(shared)
+        if len(self._unsynced) >= 2 * _UNSYNCED_OPEN:
+            with self._settling, contextlib.suppress(OSError):  # which has ended the journal
+                self._close_unsynced()
 
     def listdir(self, path: str) -> list[str]:
         """See the seam."""

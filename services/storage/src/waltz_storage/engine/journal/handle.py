@@ -85,6 +85,14 @@ class JournaledFile:
         """See the seam."""
         return max(self._below.size(), self._shared.end_of_pending())
 
+    def allocated(self) -> int:
+        """See the seam."""
+        return self._below.allocated()
+
+    def is_at(self, path: str) -> bool:
+        """See the seam."""
+        return self._below.is_at(path)
+
     def lock(self, size: int) -> bool:
         """See the seam."""
         return self._below.lock(size)

@@ -37,6 +37,8 @@ from waltz_protocol.checksum import crc32
 VERSION = 1
 SECTOR_SIZE = 512
 JOURNAL_SUFFIX = ".jnl"
+RELEASED = -1
+"""Epoch of a file that was in use and is not needed any longer; earlier releases of ours gave it 0."""
 LAST = 1
 """Flag of the last frame of a commit."""
 END = 2
@@ -63,8 +65,13 @@ class JournalDamagedError(Exception):
     """Bytes of a journal that were once synced are missing or changed."""
 
 
+class JournalReleasedError(JournalDamagedError):
+    """A file of the journal was released for another copy of the storage directory."""
+
+
 class FileHeader(NamedTuple):
-    """First sector of a journal file. `epoch` 0: it has not been used since the journal was made."""
+    """First sector of a journal file. `epoch` 0: it has not been used since the journal was made; `RELEASED`:
+    all that it held is in the files."""
 
     journal_id: UUID
     epoch: int

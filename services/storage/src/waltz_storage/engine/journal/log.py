@@ -11,8 +11,9 @@ Invariants:
 * Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced,
   then its first frame. Only a file with the newest epoch may lack the end mark.
 * After a failed write or sync nothing is ever written again; its owner sees to it.
-* A file with an epoch above 0 is needed by a storage directory. What nobody needs any longer is released, the
-  oldest file first, so that a crash in between leaves the end of a journal.
+* A file with an epoch above 0 is needed by a storage directory. What nobody needs any longer is released, in
+  any order: a directory says first that it lacks nothing, so the rest of a journal is never replayed, and one
+  that needs a journal with a released file is an older copy.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from waltz_storage.engine.journal.layout import (
     FRAME_HEADER_SIZE,
     JOURNAL_SUFFIX,
     LAST,
+    RELEASED,
     SECTOR_SIZE,
     WRITE_HEADER_SIZE,
     Change,
     FileHeader,
     JournalDamagedError,
+    JournalReleasedError,
     changes_of,
     create_change,
     cut_change,
@@ -113,8 +116,8 @@ class Journal:
     ) -> Self:
         """Make or reuse the files, all empty. `OSError`.
 
-        `own`: it is inside the node's storage directory, which is locked. In any other one
-        `JournalTakenError` when a running node has its journal there, `JournalLostError` when a storage
+        `JournalTakenError` when a running node has its journal there; one that is inside its storage
+        directory may lead there too. `own`: it is inside. In any other one `JournalLostError` when a storage
         directory needs it that was not closed in order.
         """
         if not fs.is_dir(directory):
@@ -125,8 +128,9 @@ class Journal:
             for number in range(settings.files):
                 path = join(directory, file_name(number))
                 files.append(JournalFile(number, path, fs.open(path, create=True)))
+            _lock(directory, files)
             if not own:
-                _take(fs, directory, files)
+                _refuse_needed(fs, directory, files)
             for number, one in enumerate(files):
                 _fill(one.file, settings.file_bytes)
                 write_fully(one.file, FileHeader(journal_id, 0, number).to_bytes(), 0)
@@ -261,8 +265,9 @@ class Journal:
 
     def release(self) -> None:
         """No storage directory needs the files any longer. `OSError`."""
-        for one in sorted((one for one in self.files if one.epoch), key=lambda one: one.epoch):
-            _release(one.file, self._journal_id, one.number)
+        for one in self.files:
+            if one.epoch:
+                _release(one.file, self._journal_id, one.number)
 
     def close(self) -> None:
         """Close without syncing."""
@@ -277,13 +282,11 @@ def file_name(number: int) -> str:
 
 def release_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> None:
     """No storage directory needs this journal any longer. Files of another one are left alone. `OSError`."""
-    used: list[tuple[int, int, str]] = []
     for number in range(files):
         path = join(directory, file_name(number))
         header = FileHeader.from_bytes(_head(fs, path)) if fs.exists(path) else None
-        if header is not None and header.journal_id == journal_id and header.epoch > 0:
-            used.append((header.epoch, number, path))
-    for _, number, path in sorted(used):
+        if header is None or header.journal_id != journal_id or header.epoch <= 0:
+            continue
         file = fs.open(path)
         try:
             _release(file, journal_id, number)
@@ -292,18 +295,23 @@ def release_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int
 
 
 def _release(file: File, journal_id: UUID, number: int) -> None:
-    write_fully(file, FileHeader(journal_id, 0, number).to_bytes(), 0)
+    write_fully(file, FileHeader(journal_id, RELEASED, number).to_bytes(), 0)
     file.sync()
 
 
-def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
-    """Lock a directory that other nodes may be configured with, and check that no storage directory needs
-    what is in it. The lock ends with any handle of the first file, so that file is not opened a second time.
-    `JournalTakenError`, `JournalLostError`: the storage directory that needs it is not ours, or no longer."""
+def _lock(directory: str, files: list[JournalFile]) -> None:
+    """Lock the directory until the journal is closed. The lock ends with any handle of the first file, so
+    that file is not opened a second time. `JournalTakenError`."""
     if not files[0].file.lock(SECTOR_SIZE):
         raise JournalTakenError(
-            f"{directory} is the journal of a running node: give each node a storage.journal.directory of its own"
+            f"{directory} is, or leads to, the journal of a running node: give each node a "
+            "storage.journal.directory of its own"
         )
+
+
+def _refuse_needed(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
+    """Check that no storage directory needs what is in a directory that other nodes may be configured with.
+    `JournalLostError`: the one that needs it is not ours, or no longer."""
     wanted = {posixpath.basename(one.path) for one in files}
     others = [name for name in fs.listdir(directory) if name.endswith(JOURNAL_SUFFIX) and name not in wanted]
     heads = [one.file.pread(SECTOR_SIZE, 0) for one in files]
@@ -327,10 +335,13 @@ def _head(fs: FileSystem, path: str) -> bytes:
 
 
 def _fill(file: File, size: int) -> None:
-    """All blocks of a file are there; what it holds does not matter."""
+    """All blocks of a file are there; what it holds does not matter. A copy may have made holes of its zeros:
+    then a commit would need space, and the journal would end on a full disk."""
     have = file.size()
     if have > size:
         file.truncate(size)
+    if file.allocated() < min(have, size):
+        have = 0
     zeros = memoryview(bytes(_FILL_BYTES))
     while have < size:
         piece = min(_FILL_BYTES, size - have)
@@ -382,6 +393,10 @@ def _lives(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> list
             raise JournalDamagedError(f"{path} has no valid header")
         if header.journal_id != journal_id or header.number != number:
             raise JournalDamagedError(f"{path} belongs to another journal")
+        if header.epoch < 0:
+            raise JournalReleasedError(
+                f"{path} was released, and another copy of this directory has what was in it"
+            )
         if header.epoch > 0:
             lives.append((header, path))
     lives.sort()

@@ -8,13 +8,14 @@ Invariants:
 * A change of a file that is not there makes none: the file was deleted later, or it was lost. Of a lost one,
   and of every change in a lost directory, the path is in `missed`: whoever releases the journal notes first
   that these files lack something, also if they are put back afterwards (safety: lost files).
-* Everything is durable when `replay` returns.
+* A file is synced through the descriptor that its changes were made with: one that is opened later does not
+  get the error of the kernel's own writing. So changes are collected, and a file gets all of a round at once.
+* Everything is durable when `run` returns.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections import OrderedDict
 from collections.abc import Iterable
 
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
@@ -29,33 +30,10 @@ from waltz_storage.engine.journal.layout import (
     Write,
 )
 
-_OPEN_FILES = 128
+_ROUND_BYTES = 64 << 20
+_CHANGE_BYTES = 256
+"""What a change takes in memory, besides its data."""
 _RUN_BYTES = 4 << 20
-
-
-class _Target:
-    """A file that changes are made in. Writes that follow one another are made together."""
-
-    __slots__ = ("file", "run", "run_bytes", "run_end", "run_start")
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.run: list[bytes] = []
-        self.run_start = self.run_end = self.run_bytes = 0
-
-    def write(self, offset: int, data: bytes) -> None:
-        if self.run and (offset != self.run_end or self.run_bytes > _RUN_BYTES):
-            self.flush()
-        if not self.run:
-            self.run_start = offset
-        self.run.append(data)
-        self.run_bytes += len(data)
-        self.run_end = offset + len(data)
-
-    def flush(self) -> None:
-        run, self.run, self.run_bytes = self.run, [], 0
-        if run:
-            write_fully(self.file, b"".join(run), self.run_start)
 
 
 class Replay:
@@ -65,22 +43,22 @@ class Replay:
     def __init__(self, fs: FileSystem, directory: str, kept: dict[str, File]) -> None:
         self._fs, self._directory, self._kept = fs, directory, kept
         self._names: dict[int, str] = {}
-        self._targets: OrderedDict[str, _Target] = OrderedDict()
-        self._touched: dict[str, None] = {}
+        self._waiting: dict[str, list[Write | Cut]] = {}
+        self._waiting_bytes = 0
         self._directories: dict[str, None] = {}
         self.changes = 0
         self.missed: dict[str, None] = {}
         """Files, and directories, that changes could not be made in because they are not there."""
 
     def run(self, changes: Iterable[Change]) -> None:
-        """All changes, then the syncs. `JournalDamagedError`, `OSError`: it may be tried again."""
-        try:
-            for change in changes:
-                self._apply(change)
-            self._make_durable()
-        finally:
-            for path in list(self._targets):
-                self._close(path)
+        """All changes, durably. `JournalDamagedError`, `OSError`: it may be tried again."""
+        for change in changes:
+            self._apply(change)
+            if self._waiting_bytes >= _ROUND_BYTES:
+                self._make_round()
+        self._make_round()
+        for directory in self._directories:
+            self._fs.sync_dir(directory)
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, Name):
@@ -95,16 +73,11 @@ class Replay:
             raise JournalDamagedError(f"a change of a file without a name: {change.name}") from None
         match change:
             case Write():
-                target = self._target(path)
-                if target is not None:
-                    target.write(change.offset, change.data)
+                self._wait(path, change, len(change.data))
             case Cut():
-                target = self._target(path)
-                if target is not None:
-                    target.flush()
-                    target.file.truncate(change.size)
+                self._wait(path, change, 0)
             case Create():
-                self._create(path)
+                self._create(path, Cut(change.name, 0))
             case Unlink():
                 self._forget(path)
                 if self._fs.exists(self._full(path)):
@@ -129,54 +102,56 @@ class Replay:
     def _name_changed(self, path: str) -> None:
         self._directories[posixpath.dirname(self._full(path))] = None
 
-    def _target(self, path: str) -> _Target | None:
-        target = self._targets.get(path)
-        if target is None:
-            file = self._kept.get(path)
-            if file is None:
-                if not self._fs.exists(self._full(path)):
-                    self.missed[path] = None
-                    return None
-                file = self._fs.open(self._full(path))
-            target = self._targets[path] = _Target(file)
-            self._touched[path] = None
-        self._targets.move_to_end(path)
-        if len(self._targets) > _OPEN_FILES:
-            self._close(next(iter(self._targets)), flush=True)
-        return target
+    def _wait(self, path: str, change: Write | Cut, size_bytes: int) -> None:
+        self._waiting.setdefault(path, []).append(change)
+        self._waiting_bytes += size_bytes + _CHANGE_BYTES
 
-    def _create(self, path: str) -> None:
+    def _create(self, path: str, empty: Cut) -> None:
         if not self._has_directory(path):
             return
         if path not in self._kept and not self._fs.exists(self._full(path)):
             self._fs.open(self._full(path), create=True).close()
-        target = self._target(path)
-        self.missed.pop(path, None)  # whatever was made in it before is gone
-        if target is not None:
-            target.flush()
-            target.file.truncate(0)
+        self._forget(path)  # whatever was made in it before is gone
+        self._wait(path, empty, 0)
         self._name_changed(path)
 
     def _forget(self, path: str) -> None:
-        if path in self._targets:
-            self._targets[path].run.clear()
-            self._close(path)
-        self._touched.pop(path, None)
+        self._waiting.pop(path, None)
         self.missed.pop(path, None)
 
-    def _close(self, path: str, *, flush: bool = False) -> None:
-        target = self._targets.pop(path)
-        if flush:
-            target.flush()
-        if path not in self._kept:
-            target.file.close()
+    def _make_round(self) -> None:
+        """What waits is made, and is durable."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        for path, changes in waiting.items():
+            kept = self._kept.get(path)
+            if kept is not None:
+                _make(kept, changes)
+            elif not self._fs.exists(self._full(path)):
+                self.missed[path] = None
+            else:
+                file = self._fs.open(self._full(path))
+                try:
+                    _make(file, changes)
+                finally:
+                    file.close()
 
-    def _make_durable(self) -> None:
-        for target in self._targets.values():
-            target.flush()
-        for path in list(self._touched):
-            touched = self._target(path)
-            if touched is not None:
-                touched.file.sync()
-        for directory in self._directories:
-            self._fs.sync_dir(directory)
+
+def _make(file: File, changes: Iterable[Write | Cut]) -> None:
+    """Make changes in a file and sync it. Writes that follow one another are made together."""
+    run: list[bytes] = []
+    start = end = 0
+    for change in changes:
+        follows = isinstance(change, Write) and change.offset == end and end - start < _RUN_BYTES
+        if run and not follows:
+            write_fully(file, b"".join(run), start)
+            run = []
+        if isinstance(change, Cut):
+            file.truncate(change.size)
+            continue
+        if not run:
+            start = end = change.offset
+        run.append(change.data)
+        end += len(change.data)
+    if run:
+        write_fully(file, b"".join(run), start)
+    file.sync()

@@ -11,6 +11,8 @@ class SharedFile:
     __slots__ = (
         "_newest",
         "below",
+        "dirty",
+        "handles",
         "of_directory",
         "path",
         "pending",
@@ -24,10 +26,15 @@ class SharedFile:
     def __init__(self, path: str, relative: str, below: File, read_only: bool) -> None:
         self.path, self.relative = path, relative
         self.below: File | None = below
+        self.dirty = False
+        """The file below was changed since its last sync there. The kernel reports what it could not write
+        only to a descriptor that was open at the time, so it is synced before it is closed."""
         self.read_only = read_only
         self.of_directory = "/" not in relative
         """Not of one partition: control file and witness, by which everything else is found."""
         self.users = 0
+        """Handles, and who makes or syncs what was written."""
+        self.handles = 0
         self.pending: list[tuple[int, bytes]] = []
         """Writes that are not made below yet, in order; without bytes: one that a later one covers."""
         self._newest: dict[int, int] = {}  # offset -> position in `pending` of the last write there
@@ -75,7 +82,17 @@ class SharedFile:
         self.pending = [(offset, raw[: size - offset]) for offset, raw in self.pending if offset < size]
         self._newest.clear()
         if self.below is not None and (self.end_of_pending() < size or self.below.size() > size):
-            self.below.truncate(size)
+            try:
+                self.below.truncate(size)
+            finally:
+                self.dirty = True
+
+    def sync_below(self) -> None:
+        """Changes made by now are durable below. `OSError`: they may be lost, and no later sync says so."""
+        below = self.below
+        if below is not None:
+            self.dirty = False  # before the sync: it may not cover what another thread writes meanwhile
+            below.sync()
 
     def overlay(self, found: bytes, size: int, offset: int) -> bytes:
         """What a reader of `size` bytes at `offset` sees, where the file below has `found`."""
@@ -121,3 +138,5 @@ class SharedFile:
         except BaseException:
             self.pending = pending[start:]
             raise
+        finally:
+            self.dirty = self.dirty or bool(pending)
