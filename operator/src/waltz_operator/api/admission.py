@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from waltz_operator.api.base import rule, rules
+from waltz_operator.api.base import ratcheted, rule, rules
 
 Rule = dict[str, str]
 MAX_PEER_NAME = 1024
@@ -135,6 +135,24 @@ DOMAIN = rule(
     "must be a DNS domain: labels of 1 to 63 lower-case letters, digits and hyphens, with single dots between "
     "them",
 )
+ADDRESS = "^([0-9]{1,3}[.]){3}[0-9]{1,3}$|:"
+"""An IP address among the names of a certificate."""
+BARE_ADDRESS = ratcheted(
+    "!has(self.servers) || !has(self.servers.externalListener) || has(self.servers.externalListener.domain) || "
+    "has(self.tls) && has(self.tls.mode) && self.tls.mode in ['Disabled', 'Secret'] || "
+    "self.servers.externalListener.address == 'HostIP' && has(self.tls) && has(self.tls.extraNames) && "
+    f"self.tls.extraNames.exists(name, name.matches('{ADDRESS}'))",
+    "has(oldSelf.value().servers) && has(oldSelf.value().servers.externalListener) && "
+    "self.servers.externalListener == oldSelf.value().servers.externalListener && "
+    "(has(self.tls) && has(self.tls.extraNames) ? has(oldSelf.value().tls) && has(oldSelf.value().tls.extraNames) && "
+    "self.tls.extraNames == oldSelf.value().tls.extraNames : "
+    "!has(oldSelf.value().tls) || !has(oldSelf.value().tls.extraNames))",
+    "the certificates of the servers do not have the addresses that they advertise: give domain, or, with address "
+    "HostIP only, the IP addresses of the Kubernetes nodes in tls.extraNames",
+    "servers.externalListener",
+)
+"""What a certificate of mode Secret has is up to the person who makes it. The addresses of pods are not known
+before the pods run."""
 AUTHORITY_LIFETIME = rule(
     "has(self.mode) && self.mode != 'SelfSigned' || !has(self.authorityLifetimeHours) || "
     "!has(self.certificateLifetimeHours) || self.authorityLifetimeHours > self.certificateLifetimeHours",

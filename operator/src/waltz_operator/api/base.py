@@ -7,7 +7,7 @@ guards, as `rules`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -41,9 +41,17 @@ def rule(cel: str, message: str, field: str | None = None) -> dict[str, str]:
     return made
 
 
-def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
+def ratcheted(cel: str, unchanged: str, message: str, field: str | None = None) -> dict[str, Any]:
+    """A rule of fields that have no parent in common but the whole specification. `unchanged`: CEL, whether
+    all that the rule reads is as in `oldSelf.value()`. What was stored before the rule can be changed
+    elsewhere: on its own the API server permits that only where the whole of what has the rule is
+    unchanged."""
+    return {**rule(f"{cel} || oldSelf.hasValue() && {unchanged}", message, field), "optionalOldSelf": True}
+
+
+def rules(*found: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Extra schema for a field or model: CEL rules and whatever else `more` says."""
-    return {"x-kubernetes-validations": list(found), **more}
+    return {"x-kubernetes-validations": [dict(one) for one in found], **more}
 
 
 def immutable(what: str) -> dict[str, Any]:

@@ -12,7 +12,13 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from waltz_operator.api.admission import EITHER_COPIES, IMAGES, ZOOKEEPER_SECRET, ZOOKEEPER_TLS
+from waltz_operator.api.admission import (
+    BARE_ADDRESS,
+    EITHER_COPIES,
+    IMAGES,
+    ZOOKEEPER_SECRET,
+    ZOOKEEPER_TLS,
+)
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET, Console
@@ -155,7 +161,14 @@ class WaltzClusterSpec(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            EITHER_COPIES, IMAGES, CONSOLE_IMAGE, ZOOKEEPER_TLS, ZOOKEEPER_SECRET, CONSOLE_SECRET, _NOT_TO_ONE
+            EITHER_COPIES,
+            IMAGES,
+            CONSOLE_IMAGE,
+            ZOOKEEPER_TLS,
+            ZOOKEEPER_SECRET,
+            CONSOLE_SECRET,
+            BARE_ADDRESS,
+            _NOT_TO_ONE,
         )
     }
 

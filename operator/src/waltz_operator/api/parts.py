@@ -489,7 +489,8 @@ class ExternalListener(Model):
     domain: str | None = Field(
         default=None,
         description="Servers advertise <address with dashes>.<domain> instead of the bare address; a wildcard record of the "
-        "domain must resolve it, and certificates get *.<domain>. Default: none (the bare address).",
+        "domain must resolve it, and certificates get *.<domain>. Default: none (the bare address, which the certificates "
+        "have to have: tls.extraNames).",
         max_length=200,
         json_schema_extra=rules(DOMAIN),
     )

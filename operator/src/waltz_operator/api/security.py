@@ -200,7 +200,8 @@ class NetworkPolicy(Model):
     clients: tuple[ClientPeer, ...] | None = Field(
         default=None,
         description="Who may connect to the servers, and to the managed ZooKeeper besides those of zookeeper; an empty list = "
-        "only the cluster's own pods and the operator. Default: every pod and every address, to the servers.",
+        "only the cluster's own pods and the operator. Addresses of machines, from which an external listener of address HostIP "
+        "is reached, need a NetworkPolicy of your own. Default: every pod and every address, to the servers.",
         max_length=32,
     )
     zookeeper: ZooKeeperAccess | None = Field(
@@ -212,7 +213,8 @@ class NetworkPolicy(Model):
     egress: Egress = Field(
         default=Egress.OPEN,
         description="What storage nodes, servers and the managed ZooKeeper may connect to: Open = everything; Closed = DNS, and "
-        "those parts of the cluster that each one needs. A NetworkPolicy of your own adds to it, for a sidecar.",
+        "those parts of the cluster that each one needs, of servers with an external listener of address HostIP its hostPort "
+        "at any address. A NetworkPolicy of your own adds to it, for a sidecar.",
     )
     metrics: tuple[ClientPeer, ...] | None = Field(
         default=None,

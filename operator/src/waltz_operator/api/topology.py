@@ -10,7 +10,13 @@ import hashlib
 from typing import NamedTuple
 
 from waltz_operator.api.cluster import DEFAULT_REPLICAS, WaltzCluster
-from waltz_operator.api.parts import ManagedZooKeeper, StorageGroup, StorageNode, ZooKeeperTls
+from waltz_operator.api.parts import (
+    AdvertisedAddress,
+    ManagedZooKeeper,
+    StorageGroup,
+    StorageNode,
+    ZooKeeperTls,
+)
 from waltz_operator.api.security import TlsMode, shortest_address
 
 STORAGE_PORT = 55280
@@ -152,6 +158,14 @@ def client_service(cluster: WaltzCluster) -> str:
     return cluster.metadata.name
 
 
+def host_port(cluster: WaltzCluster) -> int | None:
+    """The port of its machine that a server advertises; None where it advertises one of its pod."""
+    listener = cluster.spec.servers.external_listener
+    if listener is None or listener.address is not AdvertisedAddress.HOST_IP:
+        return None
+    return listener.host_port
+
+
 def zookeeper_name(cluster: WaltzCluster) -> str:
     """StatefulSet, client Service, ConfigMap of the managed ZooKeeper."""
     return f"{cluster.metadata.name}-zookeeper"
@@ -247,12 +261,15 @@ def zookeeper_replicas(cluster: WaltzCluster, managed: ManagedZooKeeper) -> int:
 
 
 def connect_string(cluster: WaltzCluster, members: int | None = None) -> str:
-    """`zookeeper.connectString` of every role. A managed ensemble is named pod by pod: clients try each.
-    `members`: how many it has; it may have more than are wanted now, since it never shrinks."""
-    pods = zookeeper_pods(cluster, max(_servers(cluster, None), members or 0))
-    if pods:
-        return ",".join(f"{pod}:{zookeeper_port(cluster)}" for pod in pods)
-    return cluster.spec.zookeeper.connect_string or ""
+    """`zookeeper.connectString` of every role, of the operator and in the status. A managed ensemble is
+    named pod by pod: clients try each. `members`: how many it has; None: as the status has it. It may have
+    more than are wanted now, since it never shrinks."""
+    managed = cluster.spec.zookeeper.managed
+    if managed is None:
+        return cluster.spec.zookeeper.connect_string or ""
+    present = cluster.status.zookeeper.members if members is None else members
+    pods = zookeeper_pods(cluster, max(zookeeper_replicas(cluster, managed), present))
+    return ",".join(f"{pod}:{zookeeper_port(cluster)}" for pod in pods)
 
 
 # -- certificates ------------------------------------------------------------------------------------------

@@ -10,14 +10,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from waltz_operator.api import admission, journal
 from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
 from waltz_operator.api.console import CONSOLE_IMAGE, CONSOLE_SECRET
-from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication, ZooKeeperTls
+from waltz_operator.api.parts import (
+    AdvertisedAddress,
+    PodTemplate,
+    StorageGroup,
+    ZooKeeperAuthentication,
+    ZooKeeperTls,
+)
 from waltz_operator.api.security import ClientAuthentication, TlsMode, shortest_address
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
@@ -25,18 +31,35 @@ _PORT = re.compile(r":([0-9]+)\Z")
 
 
 class Problem(NamedTuple):
-    """One mistake: the field, dotted, and what to do about it."""
+    """One mistake: the field, dotted, and what to do about it. `stops`: nothing is worked on before it is
+    mended; else everything but what it is about."""
 
     path: str
     text: str
+    stops: bool = True
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
 
 
-def _problem(path: str, rule: Mapping[str, str]) -> Problem:
+def _problem(path: str, rule: Mapping[str, Any]) -> Problem:
     """What the API server says of a rule that is broken at `path`."""
     return Problem(path + rule.get("fieldPath", ""), rule["message"])
+
+
+class Found(NamedTuple):
+    """A line for each mistake of a specification."""
+
+    stopping: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def problem_lines(spec: WaltzClusterSpec) -> Found:
+    """What is wrong with it, by whether it can be worked on all the same."""
+    found = validate(spec)
+    return Found(
+        tuple(str(one) for one in found if one.stops), tuple(str(one) for one in found if not one.stops)
+    )
 
 
 def problems(cluster: WaltzCluster) -> list[Problem]:
@@ -60,7 +83,7 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
         *_check_zookeeper(spec),
         *_check_groups(spec),
         *_check_journal(spec),
-        *_check_domain(spec),
+        *_check_listener(spec),
         *_check_tls(spec),
         *_check_console(spec),
         *check_pod_template("spec.storage.podTemplate", spec.storage.pod_template),
@@ -167,11 +190,19 @@ def _repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _check_domain(spec: WaltzClusterSpec) -> Iterable[Problem]:
-    listener = spec.servers.external_listener
-    domain = None if listener is None else listener.domain
-    if domain is not None and re.fullmatch(admission.DOMAIN_NAME, domain) is None:
-        yield _problem("spec.servers.externalListener.domain", admission.DOMAIN)
+def _check_listener(spec: WaltzClusterSpec) -> Iterable[Problem]:
+    listener, tls = spec.servers.external_listener, spec.tls
+    if listener is None:
+        return
+    if listener.domain is not None:
+        if re.fullmatch(admission.DOMAIN_NAME, listener.domain) is None:
+            yield _problem("spec.servers.externalListener.domain", admission.DOMAIN)
+        return
+    on_node = listener.address is AdvertisedAddress.HOST_IP
+    covered = on_node and any(re.search(admission.ADDRESS, name) for name in tls.extra_names)
+    if not covered and tls.mode not in (TlsMode.DISABLED, TlsMode.SECRET):
+        # A cluster that was made before this rule serves those who do not compare names.
+        yield _problem("spec", admission.BARE_ADDRESS)._replace(stops=False)
 
 
 def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:

@@ -93,6 +93,13 @@ def servers(desired: Desired, kube: KubeView) -> tuple[str, ...]:
     return tuple(f"{desired.zookeeper_set}-{number}" for number in range(count))
 
 
+def not_serving(desired: Desired, kube: KubeView) -> tuple[str, ...]:
+    """Those of `servers` that do not serve: their pod is not there, or not ready."""
+    return tuple(
+        name for name in servers(desired, kube) if (pod := kube.pods.get(name)) is None or not pod.ready
+    )
+
+
 def joins(desired: Desired, kube: KubeView, name: str, now: float) -> bool:
     """Whether the pod is the single server that the second one waits for: none can serve beside one that does
     not know of an ensemble, so this one goes down when the second one runs, and is not one that crashes again

@@ -81,7 +81,7 @@ class Facts:
     specification, which another version of the operator knows. `version`: which release is run.
     `restarts_wait`: why no pod that runs is restarted now (the window is closed); empty when it may be.
     `certificate_problems`: of the Secrets, none of a cluster that is being deleted, whose Secrets go.
-    `overridden`: as in `Snapshot`."""
+    `flaws` and `overridden`: as in `Snapshot`."""
 
     desired: Desired
     memory: Memory
@@ -93,6 +93,7 @@ class Facts:
     leaving: tuple[NodeIdentity, ...] = ()
     tasks: tuple[Task, ...] = ()
     problems: tuple[str, ...] = ()
+    flaws: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     unknown_fields: tuple[str, ...] = ()
     placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -284,6 +285,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         leaving=leaving,
         tasks=tuple(sorted(tasks, key=lambda task: (task.created, task.name))),
         problems=problems,
+        flaws=snapshot.flaws,
         unknown_fields=snapshot.cluster.unknown,
         unreadable=(*snapshot.unreadable, *operation_of_another_version(snapshot.cluster.status)),
         placement=placement_of(snapshot.tree),

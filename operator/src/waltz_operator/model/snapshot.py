@@ -378,9 +378,10 @@ class Snapshot:
     when their Secret was. `certificates`: those in the Secrets, by role; `certificate_problems`: what is
     wrong with them. `own_secrets`: by name, as `run.own_secrets` says. `problems`: what is wrong with the
     specification beyond what the API server checks (one line each); nothing but status is written while there
-    are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
-    each). `overridden`: objects that were written and are stored with other values. `rejected` and `failed`:
-    what came of writes of this very pass; then it is planned anew with that known.
+    are any. `flaws`: the same for what holds up nothing. `unreadable`: migrations of the cluster that cannot
+    be read, and may be in progress (one line each). `overridden`: objects that were written and are stored
+    with other values. `rejected` and `failed`: what came of writes of this very pass; then it is planned anew
+    with that known.
     """
 
     cluster: WaltzCluster
@@ -404,6 +405,7 @@ class Snapshot:
     installation: str = ""
     own_secrets: Mapping[str, SecretView] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    flaws: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     overridden: Mapping[ObjectKey, Override] = field(default_factory=dict)
     rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class Task:
     `parallel`: partitions at a time. `progressed_at`: since when the deadline counts, seconds; None: it does
     not count now. `deadline_seconds`: 0 = none. `failure`: why it is given up, empty when it is not. `retry`:
     a person asks for it anew. `unlisted`: number of partitions that have not begun and are not among the
-    records.
+    records. `finished_at`: when it ended, seconds; 0: it has not.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Task:
     earlier: Earlier = NOTHING_EARLIER
     unlisted: int = 0
     started_at: str | None = None
+    finished_at: float = 0.0
     parallel: int = 1
     deadline_seconds: int = 0
     progressed_at: float | None = None
@@ -200,6 +201,7 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
         earlier=Earlier(status.earlier.done, status.earlier.cancelled, status.earlier.transactions),
         unlisted=status.pending,
         started_at=status.started_at,
+        finished_at=seconds(status.finished_at),
         parallel=spec.concurrent_partitions,
         deadline_seconds=spec.progress_deadline_seconds,
         progressed_at=seconds(status.progressed_at) if status.progressed_at else None,

@@ -96,7 +96,7 @@ def decide(
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
     held = held_back(objects, rejected)
-    decision.unable += refused_volumes(rejected)
+    decision.unable += (*facts.flaws, *refused_volumes(rejected))
     waiting = check_claims(facts, kube, objects, decision) | check_space(facts, kube, objects, decision)
     shown = as_it_is(kube, objects, waiting)
     restarts = [one for one in due(facts, kube, shown) if not holds_up(held, one.node)]

@@ -31,6 +31,7 @@ from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind, closed, with_record
 from waltz_operator.model.texts import first_texts
 from waltz_operator.plan.builder import AT_ONCE, BRIEFLY, LATER, SOON
+from waltz_operator.plan.cordons import why_no_target
 from waltz_operator.plan.deadline import expired, timed
 from waltz_operator.plan.lost_journal import empty_again, empty_first
 from waltz_operator.plan.move_steps import (
@@ -298,11 +299,7 @@ def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: 
     leave it, when that cannot be done or takes too long too."""
     jobs = [facts.job(options_of(facts, task, one.move).job) for one in task.under_way]
     late = expired(facts, task, jobs)
-    why = (
-        step.blocked.text
-        if step.blocked is not None
-        else f"partition {record.move.partition}: {step.message}"
-    )
+    why = step.blocked.text if step.blocked else f"partition {record.move.partition}: {step.message}"
     reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
     if not task.failure and late:
         failure = f"{reason}: it got no further for {task.deadline_seconds} s: {why}"
@@ -331,7 +328,7 @@ def _in_the_way(facts: Facts, move: Move) -> str | None:
     lead somewhere."""
     target, holders = move.target, facts.holders(move.partition)
     if target is None:
-        return "no other node of its group can take it: add one"
+        return f"no other node of its group can take it: add one{why_no_target(facts, move)}"
     if not facts.staying(target):
         return f"{target} is not in the specification"
     if move.source is not None and not facts.staying(move.source) and target not in holders:

@@ -19,18 +19,30 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeView, Unknown, registered
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.placement import seeds
-from waltz_operator.plan.safety_gates import Denied, may_assign_on_node, may_reclaim, may_unregister
+from waltz_operator.plan.cordons import why_closed
+from waltz_operator.plan.placement import seeds, unplaced
+from waltz_operator.plan.safety_gates import (
+    Denied,
+    denied,
+    may_assign_on_node,
+    may_reclaim,
+    may_unregister,
+)
 
 
 def seed(facts: Facts, tree: TreeView, decision: Decision) -> None:
-    """Assign the partitions that were never started, in one transaction. Nodes need not be up for it."""
+    """Assign the partitions that were never started, in one transaction. Nodes need not be up for it. A group
+    without a node for them is reported: servers are not made before it has one."""
     if any(node.connect_string not in tree.groups for node in facts.desired.nodes):
         return  # all nodes first, so that they get even shares
     additions = seeds(facts)
     if additions:
         decision.take(AssignInZooKeeper(additions, tree.versions[1]))
         decision.wait(Reason.CREATING, "the partitions are assigned")
+    for group, partitions in unplaced(facts).items():
+        others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+        text = f"no node of group {group} may take it{others}{why_closed(facts, group)}"
+        decision.block(denied("the first copies", Reason.NO_TARGET, text, partitions[0]).blocked)
 
 
 def equalise(facts: Facts, tree: TreeView, decision: Decision) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.model.actions import ApplyObject, Blocked, DeleteObject
 from waltz_operator.model.facts import Facts
@@ -20,12 +19,11 @@ from waltz_operator.model.snapshot import (
     KubeView,
     ObjectKey,
     Override,
-    TreeView,
 )
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.console import switch_off
 from waltz_operator.plan.diff import difference, is_overridden, surplus
-from waltz_operator.plan.placement import copies_in, group_names
+from waltz_operator.plan.placement import seeded
 
 MAX_FIELDS = 3
 """So many fields of an object are named."""
@@ -139,13 +137,3 @@ def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool
 def _servers_wait(facts: Facts, kube: KubeView) -> bool:
     """Whether the servers keep their pods for now. One that cannot run is not waited for."""
     return bool(facts.restarts_wait) and not any(pod.stuck for pod in kube.server_pods)
-
-
-def seeded(facts: Facts) -> bool:
-    """Whether every partition that was never started has a copy in every group."""
-    return isinstance(facts.tree, TreeView) and all(
-        copies_in(facts, group, partition)
-        for partition in range(facts.desired.partitions)
-        if isinstance(facts.record(partition), NeverStarted)
-        for group in group_names(facts)
-    )

@@ -3,12 +3,13 @@ deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 from waltz_cluster.replica_rules import NeverStarted
-from waltz_operator.api.migration import MigrationPhase, MoveState
+from waltz_operator.api.migration import MoveState
 from waltz_operator.model.desired import Move, MoveKind
-from waltz_operator.model.dying_volumes import dying
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import (
     NodeView,
@@ -16,6 +17,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.task import Task, TaskKind, move_kind
+from waltz_operator.plan.cordons import closed_to_copies
 from waltz_operator.plan.safety_gates import Denied, may_change
 
 WORTH = 20
@@ -37,66 +39,107 @@ def copies_in(facts: Facts, group: str | None, partition: int) -> tuple[str, ...
     return tuple(node for node in facts.holders(partition) if facts.group(node) == group)
 
 
-def cordoned(facts: Facts) -> frozenset[str]:
-    """Nodes that get no new copies: they are being drained, or were and the migration still exists."""
-    return frozenset(
-        task.source
-        for task in facts.tasks
-        if task.kind is TaskKind.DRAIN
-        and not task.dry_run
-        and task.phase not in (MigrationPhase.CANCELLED, MigrationPhase.FAILED)
-        and not (task.cancel and task.in_flight is None)
-    )
+def _groups_with(facts: Facts, partition: int) -> Counter[str | None]:
+    """Number of copies in each group, leaving nodes included."""
+    return Counter(facts.group(node) for node in facts.holders(partition))
 
 
-def closed_to_copies(facts: Facts) -> frozenset[str]:
-    """Those, and nodes with a volume that goes with its pod."""
-    dying_nodes = (one.connect_string for one in facts.desired.nodes if dying(facts.kube, one.claims))
-    return cordoned(facts).union(dying_nodes)
+class Targets:
+    """The nodes of a group that may get copies, for all partitions of a pass: which one each goes to. One
+    that has part of it already comes first, then those that answer, then those with the fewest partitions, in
+    the order of the specification."""
+
+    def __init__(self, facts: Facts, nodes: Sequence[str]) -> None:
+        assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
+        self._facts = facts
+        self._order = {node: at for at, node in enumerate(nodes)}
+        self._counts = {node: len(assignments.get(node, ())) for node in nodes}
+        self._silent = {node: not isinstance(facts.node(node), NodeView) for node in nodes}
+        self._having: dict[int, list[str]] = {}
+        for node in nodes:
+            view = facts.node(node)
+            for partition in view.partitions if isinstance(view, NodeView) else ():
+                self._having.setdefault(partition, []).append(node)
+        self._heap = [self._entry(node) for node in nodes]
+        heapify(self._heap)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._order
+
+    def __bool__(self) -> bool:
+        return bool(self._order)
+
+    def pick(self, partition: int) -> str | None:
+        """The node for a copy of the partition; None when each has one, or there is none."""
+        holders = self._facts.holders(partition)
+        having = [self._entry(node) for node in self._having.get(partition, ()) if node not in holders]
+        if having:
+            return min(having)[-1]
+        passed = []
+        while self._heap:
+            node = self._heap[0][-1]
+            if self._heap[0] == self._entry(node) and node not in holders:
+                break
+            entry = heappop(self._heap)
+            if entry == self._entry(node):
+                passed.append(entry)
+        found = self._heap[0][-1] if self._heap else None
+        for entry in passed:
+            heappush(self._heap, entry)
+        return found
+
+    def take(self, node: str) -> None:
+        """A partition was promised to the node: it counts."""
+        if node in self._counts:
+            self._counts[node] += 1
+            heappush(self._heap, self._entry(node))
+
+    def _entry(self, node: str) -> tuple[bool, int, int, str]:
+        return self._silent[node], self._counts[node], self._order[node], node
 
 
-def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
-    """The node of the group that a new copy goes to: one that has part of it already, then one that answers,
-    then the one with the fewest partitions (`taken` counts those that were promised to it)."""
-    return _pick(facts, _open_nodes(facts, group), partition, taken or {})
-
-
-def _open_nodes(facts: Facts, group: str) -> list[str]:
-    """The nodes of a group that may get copies; for all partitions of a pass, since it takes long."""
+def targets(facts: Facts, groups: Iterable[str]) -> dict[str, Targets]:
+    """By group."""
     closed = closed_to_copies(facts)
-    return [node for node in group_nodes(facts, group) if node not in closed]
-
-
-def _pick(facts: Facts, nodes: Sequence[str], partition: int, taken: Mapping[str, int]) -> str | None:
-    assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
-    holders = facts.holders(partition)
-    free = [(at, node) for at, node in enumerate(nodes) if node not in holders]
-
-    def order(one: tuple[int, str]) -> tuple[bool, bool, int, int]:
-        at, node = one
-        view = facts.node(node)
-        known = isinstance(view, NodeView)
-        has = isinstance(view, NodeView) and partition in view.partitions
-        return not has, not known, len(assignments.get(node, ())) + taken.get(node, 0), at
-
-    best = min(free, key=order, default=None)
-    return None if best is None else best[1]
+    return {
+        group: Targets(facts, [node for node in group_nodes(facts, group) if node not in closed])
+        for group in groups
+    }
 
 
 def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
     """What each node is to get of the partitions that were never started: a copy in every group that lacks
     one."""
     found: dict[str, list[int]] = {}
-    for partition in range(facts.desired.partitions):
-        if not isinstance(facts.record(partition), NeverStarted):
-            continue
-        for group in group_names(facts):
-            if copies_in(facts, group, partition):
-                continue
-            node = pick(facts, group, partition, {name: len(given) for name, given in found.items()})
-            if node is not None:
-                found.setdefault(node, []).append(partition)
+    open_nodes = targets(facts, group_names(facts))
+    for partition, group in _never_placed(facts, open_nodes):
+        node = open_nodes[group].pick(partition)
+        if node is not None:
+            open_nodes[group].take(node)
+            found.setdefault(node, []).append(partition)
     return {node: tuple(given) for node, given in found.items()}
+
+
+def unplaced(facts: Facts) -> dict[str, list[int]]:
+    """By group, the partitions that `seeds` finds no node for."""
+    full = [group for group, nodes in targets(facts, group_names(facts)).items() if not nodes]
+    found: dict[str, list[int]] = {}
+    for partition, group in _never_placed(facts, full):
+        found.setdefault(group, []).append(partition)
+    return found
+
+
+def seeded(facts: Facts) -> bool:
+    """Whether every partition that was never started has a copy in every group."""
+    return isinstance(facts.tree, TreeView) and next(_never_placed(facts, group_names(facts)), None) is None
+
+
+def _never_placed(facts: Facts, groups: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Partitions that were never started, each with each of these groups that has no copy of it."""
+    for partition in range(facts.desired.partitions if groups else 0):
+        if isinstance(facts.record(partition), NeverStarted):
+            having = _groups_with(facts, partition)
+            yield from ((partition, group) for group in groups if group not in having)
 
 
 def wanted(facts: Facts) -> Iterator[Move]:
@@ -110,12 +153,12 @@ def wanted(facts: Facts) -> Iterator[Move]:
     if not isinstance(facts.tree, TreeView):
         return
     started = [p for p in range(facts.desired.partitions) if not isinstance(facts.record(p), NeverStarted)]
-    groups = group_names(facts)
-    open_nodes = {group: _open_nodes(facts, group) for group in groups}
-    for group in groups:
+    open_nodes = targets(facts, group_names(facts))
+    having = {partition: _groups_with(facts, partition) for partition in started}
+    for group, nodes in open_nodes.items():
         for partition in started:
-            if not copies_in(facts, group, partition):
-                yield Move(MoveKind.ADD, partition, None, _pick(facts, open_nodes[group], partition, {}))
+            if group not in having[partition]:
+                yield Move(MoveKind.ADD, partition, None, nodes.pick(partition))
     for node in _leaving(facts):
         for partition in sorted({*facts.tree.assignments.get(node, ()), *_surplus(facts, node)}):
             yield from _leave(facts, node, partition, open_nodes)
@@ -132,21 +175,18 @@ def _surplus(facts: Facts, node: str) -> tuple[int, ...]:
     return () if isinstance(view, Unknown) else tuple(view.partitions)
 
 
-def _leave(
-    facts: Facts, node: str, partition: int, open_nodes: Mapping[str, Sequence[str]]
-) -> Iterator[Move]:
+def _leave(facts: Facts, node: str, partition: int, open_nodes: Mapping[str, Targets]) -> Iterator[Move]:
     drop = Move(MoveKind.DROP, partition, node, None)
     if node not in facts.holders(partition):
         yield drop
         return
-    group = facts.group(node)
-    stays = group in open_nodes
-    if stays and len(copies_in(facts, group, partition)) < 2:
-        target = _pick(facts, open_nodes.get(group or "", ()), partition, {})
-        yield Move(MoveKind.MOVE, partition, node, target)
+    group, having = facts.group(node), _groups_with(facts, partition)
+    nodes = open_nodes.get(group or "")
+    if nodes is not None and having[group] < 2:
+        yield Move(MoveKind.MOVE, partition, node, nodes.pick(partition))
     dead = bool(facts.not_current(partition, node))
-    complete = all(copies_in(facts, one, partition) for one in open_nodes)
-    other = not stays or len(copies_in(facts, group, partition)) > 1
+    complete = all(having[one] for one in open_nodes)
+    other = nodes is None or having[group] > 1
     if dead or (complete and other):
         yield drop
 
@@ -190,19 +230,19 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
         yield from _rebalance(facts, task)
         return
     chosen = [p for p in held if task.partitions is None or p in task.partitions]
-    taken: dict[str, int] = {}
-    nodes = _open_nodes(facts, facts.group(task.source) or "")
+    group = facts.group(task.source) or ""
+    nodes = targets(facts, (group,))[group]
     for partition in sorted(chosen):
         target: str | None = task.target
         if task.kind is TaskKind.DRAIN:
             second = _second_copy(facts, partition, task.source, nodes)
-            target = second or _pick(facts, nodes, partition, taken)
+            target = second or nodes.pick(partition)
         if target is not None:
-            taken[target] = taken.get(target, 0) + 1
+            nodes.take(target)
         yield Move(kind, partition, task.source, target)
 
 
-def _second_copy(facts: Facts, partition: int, node: str, nodes: Sequence[str]) -> str | None:
+def _second_copy(facts: Facts, partition: int, node: str, nodes: Targets) -> str | None:
     """Another one of these nodes of its group that has a copy already: what a migration that failed has
     left."""
     found = copies_in(facts, facts.group(node), partition)

@@ -8,6 +8,7 @@ seen.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from waltz_operator.api.migration import MoveState
 from waltz_operator.api.topology import CLUSTER_JOB, NodeIdentity
@@ -17,6 +18,7 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView
 from waltz_operator.plan.builder import BRIEFLY, Decision
+from waltz_operator.plan.cordons import why_no_target
 from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
 from waltz_operator.plan.placement import still_wanted, wanted
 from waltz_operator.plan.precedence import refiller
@@ -115,7 +117,9 @@ def begin_change(facts: Facts, decision: Decision) -> None:
         step = next_step(facts, move, cluster_ladder(facts, move))
         if step.blocked is not None:
             if reported[move.kind] < MAX_REPORTED:
-                decision.block(step.blocked)
+                nowhere = move.target is None and step.blocked.reason == Reason.NO_TARGET
+                why = why_no_target(facts, move) if nowhere else ""
+                decision.block(replace(step.blocked, text=step.blocked.text + why))
             reported[move.kind] += 1
             continue
         if step.finished:  # recorded, it would be over at once, and recorded again

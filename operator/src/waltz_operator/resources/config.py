@@ -7,7 +7,6 @@ from collections.abc import Callable
 import yaml
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.parts import AdvertisedAddress
 from waltz_operator.api.security import ClientAuthentication, TlsMode
 from waltz_operator.api.topology import (
     SERVER_HTTP_PORT,
@@ -18,6 +17,7 @@ from waltz_operator.api.topology import (
     cluster_root,
     connect_string,
     console_peer,
+    host_port,
     operator_peer,
     server_domain,
     server_peer,
@@ -105,8 +105,8 @@ def server_keys(
         keys["server.advertised.host"] = (
             f"{{dashed-address}}.{listener.domain}" if listener.domain else "{address}"
         )
-        if listener.address is AdvertisedAddress.HOST_IP:
-            keys["server.advertised.port"] = listener.host_port
+        if on_machine := host_port(cluster):
+            keys["server.advertised.port"] = on_machine
     return {**keys, **cluster.spec.servers.config}
 
 

@@ -18,6 +18,7 @@ from waltz_operator.api.topology import (
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
     console_name,
+    host_port,
     server_name,
     storage_name,
     storage_nodes,
@@ -63,7 +64,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 _rule([*clients, *console, servers, operator] if closed else [], SERVER_PORT),
                 _rule([*metrics, operator], SERVER_HTTP_PORT),
             ],
-            [_to_zookeeper(cluster), *_to_storage(cluster), _to([servers], SERVER_PORT)],
+            [_to_zookeeper(cluster), *_to_storage(cluster), *_to_servers(cluster)],
         ),
     ]
     if console:
@@ -73,11 +74,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 CONSOLE,
                 console_name(cluster),
                 [_rule([*clients, operator] if closed else [], CONSOLE_PORT)],
-                [
-                    _to_zookeeper(cluster),
-                    *_to_storage(cluster, admin=True),
-                    _to([servers], SERVER_PORT),
-                ],
+                [_to_zookeeper(cluster), *_to_storage(cluster, admin=True), *_to_servers(cluster)],
             )
         )
     if cluster.spec.zookeeper.managed is not None:
@@ -166,6 +163,12 @@ def _to_storage(cluster: WaltzCluster, *, admin: bool = False) -> list[Obj]:
     }
     own = _to([_own(cluster, STORAGE)], STORAGE_ADMIN_PORT if admin else STORAGE_PORT)
     return [own, _to([], *sorted(outside))] if outside else [own]
+
+
+def _to_servers(cluster: WaltzCluster) -> list[Obj]:
+    """To their port, and to that of their machines, whose addresses are not known here."""
+    own, on_machine = _to([_own(cluster, SERVER)], SERVER_PORT), host_port(cluster)
+    return [own] if on_machine is None else [own, _to([], on_machine)]
 
 
 def _own(cluster: WaltzCluster, component: str) -> Obj:

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import LABEL_DECISION
-from waltz_operator.api.parts import AdvertisedAddress
-from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
+from waltz_operator.api.topology import (
+    SERVER_HTTP_PORT,
+    SERVER_PORT,
+    client_service,
+    host_port,
+    server_name,
+)
 from waltz_operator.resources.addresses import family_policy, listen_address, server_slices
 from waltz_operator.resources.affinity import over_zones, servers_apart
 from waltz_operator.resources.basis import server_basis, server_config_basis, with_material
@@ -88,11 +93,6 @@ def _budget(cluster: WaltzCluster) -> Obj:
     return make(cluster, "policy/v1", "PodDisruptionBudget", server_name(cluster), SERVER, {"spec": spec})
 
 
-def _on_host_port(cluster: WaltzCluster) -> bool:
-    listener = cluster.spec.servers.external_listener
-    return listener is not None and listener.address is AdvertisedAddress.HOST_IP
-
-
 def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """One server at a time; the new one comes first, except where both need the same port of the machine."""
     servers, name = cluster.spec.servers, server_name(cluster)
@@ -100,7 +100,7 @@ def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     fresh = overlaid(_template(cluster, inputs, decision(cluster, basis)), servers.pod_template)
     before = with_material(basis, inputs, SERVER)
     template, annotations = settled(cluster, inputs, "Deployment", name, basis, fresh, before=before)
-    surge = 0 if _on_host_port(cluster) else 1
+    surge = 0 if host_port(cluster) else 1
     spec = {
         "replicas": servers.replicas,
         "minReadySeconds": STEADY_SECONDS,
@@ -127,8 +127,8 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, decided: str) -> Obj:
     )
     ports: list[Obj] = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS]
     more: Obj = {}
-    if servers.external_listener is not None and _on_host_port(cluster):
-        ports[0]["hostPort"] = servers.external_listener.host_port
+    if on_machine := host_port(cluster):
+        ports[0]["hostPort"] = on_machine
         host = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.hostIP"}}
         more["env"] = [{"name": "WALTZ_ADDRESS", "valueFrom": host}]
     main = container(

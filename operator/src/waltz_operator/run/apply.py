@@ -1,7 +1,7 @@
 """Carrying out a plan, in order: the only code of the operator that writes anywhere.
 
 An object that the API server does not take as it is (`Outcome.rejected`) ends no pass: who asked plans
-again without it.
+again without it. Any other call that it refuses for good (`Outcome.refused`) ends the plan that it is of.
 
 Before each write `check` is asked (the Lease). Each write has its preconditions (uid, resource version,
 data version, the proofs of `waltz_admin`): when the world has moved on it is refused, the pass ends there,
@@ -38,13 +38,16 @@ from waltz_operator.model.actions import (
     EmitEvent,
     KubernetesAction,
     SetAvailability,
+    SetFinalizer,
     SetStatus,
 )
 from waltz_operator.model.snapshot import KubeView, ObjectKey
+from waltz_operator.model.texts import first_texts
 from waltz_operator.plan.preconditions import OF_COPIES, prove
 from waltz_operator.plan.safety_gates import Allowed
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.lease import LeaseLostError
+from waltz_operator.run.migrations_left import to_release, without_cluster
 from waltz_operator.run.observe import Observation, one_line
 from waltz_operator.run.write_kubernetes import KubernetesWriter
 from waltz_operator.run.write_waltz import WaltzWriter
@@ -92,6 +95,15 @@ class Outcome:
     def unsure(self) -> ApplyObject | DeleteObject | None:
         """The object whose write failed and may succeed later; what became of it is not known."""
         return self._object if self.retriable and not self.passing else None
+
+    @property
+    def refused(self) -> KubernetesAction | None:
+        """The call of the API server that it refuses for good: nothing was written. No record (a status, the
+        finalizer), since everything else depends on those, and nothing in ZooKeeper or on a node, which is
+        more than one write."""
+        if self.retriable or isinstance(self.failed, SetStatus | SetFinalizer):
+            return None
+        return self.failed if isinstance(self.failed, KubernetesAction) else None
 
     @property
     def _object(self) -> ApplyObject | DeleteObject | None:
@@ -169,16 +181,28 @@ class Applier:
             return one_line(failure)
         return ""
 
-    async def release_migrations(self, namespace: str, cluster: str) -> str:
-        """Let go the deleted migrations of a cluster that is gone: there is nothing that they could still
-        have to undo. What went wrong with that, empty when nothing did; LeaseLostError."""
+    async def see_to_migrations(self, namespace: str, cluster: str, now: float) -> str:
+        """Of a cluster that does not exist: let the deleted ones go, and say to those that wait for it that
+        they do. What went wrong with that, empty when nothing did; LeaseLostError."""
         try:
-            for body in await self._kube.deleted_migrations(namespace, cluster):
-                self._check()
-                await _to_its_end(self._kube.release_migration(body))
+            bodies = await self._kube.migrations_of(namespace, cluster)
         except KubeError as failure:
             return one_line(failure)
-        return ""
+        problems: list[str] = []
+        for body in bodies:
+            status = without_cluster(body, now)
+            try:
+                if to_release(body):
+                    self._check()
+                    await _to_its_end(self._kube.release_migration(body))
+                elif status is not None:
+                    self._check()
+                    await _to_its_end(self._kube.report_no_cluster(body, status))
+            except KubeNotFoundError:
+                continue  # it has gone meanwhile
+            except KubeError as failure:
+                problems.append(f"WaltzMigration {body['metadata']['name']}: {one_line(failure)}")
+        return first_texts(problems)
 
     async def _tell_not_installed(self, action: Action, observation: Observation) -> None:
         """Somebody asked for an object of a kind whose definition is not installed: reported, and the rest

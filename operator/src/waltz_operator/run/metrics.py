@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from waltz_cluster.quorum import shortage
 from waltz_operator.model.actions import Blocked
+from waltz_operator.model.desired import desired_of
+from waltz_operator.model.ensemble import not_serving, to_record
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
 
@@ -67,11 +69,18 @@ class OperatorMetrics:
             "partitions_with_quorum", "Partitions a quorum of whose replicas is proven to be current."
         )
         self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
+        self._zookeeper = gauge(
+            "zookeeper_servers_down", "Servers of the managed ZooKeeper whose pod is missing or not ready."
+        )
         self._moved = counter("partition_moves_total", "Partitions that moved to another server by load.")
         self._copied = counter("migration_bytes_total", "Bytes copied by the Jobs of migrations.")
         self._expiry = gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate ends, Unix time.", (*_OBJECT, "role")
         )
+        self._figures = (
+            self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._zookeeper,
+        )  # fmt: skip
+        """Those of an observation, apart from certificates."""
         self._done_at: dict[Key, float] = {}
         self._blocked_at: dict[Key, tuple[float, frozenset[str]]] = {}
         self._counted_jobs: dict[Key, set[str]] = {}
@@ -118,11 +127,11 @@ class OperatorMetrics:
             for job in snapshot.kube.jobs.values():
                 if job.copied_bytes is not None:
                     self.copied(key, job.uid, job.copied_bytes)
-        silent = sum(not isinstance(view, NodeView) for view in snapshot.nodes.values())
-        silent += sum(not hasattr(view, "healthy") for view in snapshot.servers.values())
-        self._unreachable.labels(*key).set(silent)
-        for role, end in expiry.items():
-            self._expiry.labels(*key, role).set(end)
+        self._observed_zookeeper(key, snapshot)
+        unreachable = sum(not isinstance(view, NodeView) for view in snapshot.nodes.values())
+        unreachable += sum(not hasattr(view, "healthy") for view in snapshot.servers.values())
+        self._unreachable.labels(*key).set(unreachable)
+        self._certificates(key, expiry)
         if isinstance(snapshot.tree, TreeView):
             replicas, caught_up, quorum = replica_figures(facts_of(snapshot))
             self._replicas.labels(*key).set(replicas)
@@ -132,6 +141,29 @@ class OperatorMetrics:
         else:
             for metric in (self._replicas, self._caught_up, self._partitions, self._quorum):
                 _remove(metric, key)
+
+    def unobserved(self, key: Key, expiry: Mapping[str, float]) -> None:
+        """Of a cluster that cannot be read, or that another installation works on, nothing is observed, apart
+        from the ends of certificates that are still renewed."""
+        for metric in self._figures:
+            _remove(metric, key)
+        self._certificates(key, expiry)
+        self._blocked_at.pop(key, None)
+
+    def _certificates(self, key: Key, expiry: Mapping[str, float]) -> None:
+        """All there are: a role that has none now had one before."""
+        _remove(self._expiry, key)
+        for role, end in expiry.items():
+            self._expiry.labels(*key, role).set(end)
+
+    def _observed_zookeeper(self, key: Key, snapshot: Snapshot) -> None:
+        """Of a managed one that was made; the members of another are not the operator's to count."""
+        if isinstance(snapshot.kube, KubeView):
+            desired = desired_of(snapshot.cluster)
+            if to_record(desired, snapshot.kube):
+                self._zookeeper.labels(*key).set(len(not_serving(desired, snapshot.kube)))
+                return
+        _remove(self._zookeeper, key)
 
     def copied(self, key: Key, job_uid: str, size_bytes: int) -> None:
         """A copy Job reported; each is counted once per life of this process."""
@@ -146,8 +178,8 @@ class OperatorMetrics:
         self._blocked_at.pop(key, None)
         self._counted_jobs.pop(key, None)
         for metric in (
-            self._age, self._passes, self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._copied, self._moved,
-            self._errors, self._writes, self._blocked, self._expiry,
+            *self._figures, self._age, self._passes, self._copied, self._moved, self._errors, self._writes,
+            self._blocked, self._expiry,
         ):  # fmt: skip
             _remove(metric, key)
 

@@ -24,7 +24,7 @@ from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.api.parse import stored_cluster, stored_migration
 from waltz_operator.api.security import TlsMode
-from waltz_operator.api.validate import validate
+from waltz_operator.api.validate import problem_lines
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, Object
 from waltz_operator.kube.errors import KubeError, KubeNotFoundError
@@ -259,6 +259,7 @@ class Observer:
         )
         digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         now, overridden = self._wall_clock(), self._overridden_of(cluster)
+        found = problem_lines(cluster.spec)
         snapshot = Snapshot(
             cluster=cluster,
             kube=migrations if isinstance(migrations, Unknown) else kube,
@@ -281,7 +282,8 @@ class Observer:
             operator_namespace=self._operator_namespace,
             images=self._images,
             installation=self._installations.own if self._installations is not None else "",
-            problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
+            problems=found.stopping,
+            flaws=found.others,
             unreadable=tuple(
                 f"WaltzMigration {one.body['metadata']['name']} cannot be read: {one_line(one)}"
                 for one in unreadable

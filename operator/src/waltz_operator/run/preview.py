@@ -18,7 +18,7 @@ from typing import Any
 from waltz_operator import settings
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.parse import parse_cluster, status_body
-from waltz_operator.api.validate import validate
+from waltz_operator.api.validate import problem_lines
 from waltz_operator.kube import config
 from waltz_operator.kube.client import KubeClient
 from waltz_operator.model.actions import Plan, SetStatus
@@ -110,8 +110,8 @@ def with_specification(observation: Observation, spec: Mapping[str, Any]) -> Sna
     cluster = parse_cluster(
         {**body, "metadata": {**body["metadata"], "generation": generation}, "spec": spec}
     )
-    problems = tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec))
-    return replace(observation.snapshot, cluster=cluster, problems=problems)
+    found = problem_lines(cluster.spec)
+    return replace(observation.snapshot, cluster=cluster, problems=found.stopping, flaws=found.others)
 
 
 def _in_words(made: Plan) -> dict[str, Any]:

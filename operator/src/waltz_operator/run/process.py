@@ -35,6 +35,7 @@ from waltz_operator.run.installations import Installations, nothing_written
 from waltz_operator.run.kopf_thread import Watcher
 from waltz_operator.run.lease import LeaseLostError, OperatorLease
 from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.migrations_left import waiting
 from waltz_operator.run.names import Names
 from waltz_operator.run.observe import Observer
 from waltz_operator.run.reconcile import PassResult, Reconciler
@@ -80,6 +81,7 @@ class OperatorParts:
         epoch."""
         self.settings = settings
         self.kube = kube
+        self._wall_clock = wall_clock
         self.ensembles = ensembles or Ensembles()
         self.tls_files = TlsFiles()
         self.metrics = OperatorMetrics()
@@ -139,29 +141,40 @@ class OperatorParts:
         self.workers.wake(key)
 
     async def resync(self) -> None:
-        """Wake the worker of every cluster there is, now and then, forever: watches may stall or lose an
-        event without a word."""
+        """Wake the worker of every cluster there is, and of those that are gone and have left a migration,
+        now and then, forever: watches may stall or lose an event without a word, and report nothing twice."""
         while True:
             for namespace in self.settings.namespaces or (None,):
-                try:
-                    bodies = await self.kube.list(kinds.WALTZ_CLUSTER, namespace)
-                except KubeError as error:
-                    _log.warning("the WaltzClusters cannot be listed: %s", error)
-                    continue
-                for body in bodies:
-                    metadata = body["metadata"]
-                    self.workers.wake((metadata["namespace"], metadata["name"]), changed=False)
+                for key in {*await self._clusters(namespace), *await self._clusters_left(namespace)}:
+                    self.workers.wake(key, changed=False)
             await asyncio.sleep(self.settings.resync_seconds)
 
+    async def _clusters(self, namespace: str | None) -> list[tuple[str, str]]:
+        try:
+            bodies = await self.kube.list(kinds.WALTZ_CLUSTER, namespace)
+        except KubeError as error:
+            _log.warning("the WaltzClusters cannot be listed: %s", error)
+            return []
+        return [(body["metadata"]["namespace"], body["metadata"]["name"]) for body in bodies]
+
+    async def _clusters_left(self, namespace: str | None) -> list[tuple[str, str]]:
+        """Of migrations for which something is to be done also without their cluster."""
+        try:
+            return list(waiting(await self.kube.list(kinds.WALTZ_MIGRATION, namespace)))
+        except KubeError as error:
+            _log.warning("the WaltzMigrations cannot be listed: %s", error)
+            return []
+
     async def gone(self, key: tuple[str, str]) -> None:
-        """A cluster no longer exists: nothing of it is kept, and migrations that name it can go when
-        they are deleted."""
+        """A cluster does not exist: nothing of it is kept, migrations that name it can go when they are
+        deleted, and the others are answered. What fails of that is tried again in the next
+        resynchronisation."""
         await self.ensembles.release(key)
         self.tls_files.forget(key)
         self.names.forget(key)
-        error = await self.applier.release_migrations(*key)
+        error = await self.applier.see_to_migrations(*key, self._wall_clock())
         if error:
-            _log.warning("migrations of %s/%s, which is gone, are still held: %s", *key, error)
+            _log.warning("migrations of %s/%s, which does not exist: %s", *key, error)
 
     async def failed(self, key: tuple[str, str], text: str) -> None:
         """A pass ended early: say so where people look."""

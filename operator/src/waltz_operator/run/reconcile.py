@@ -15,10 +15,13 @@ A pass, from top to bottom:
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
 became of it. Only a disruption budget, which follows every change of the copies, keeps no migration waiting,
 and what waits for nothing but a record in a status is done when that is written (`recorded`).
-The fixed point is a pass that writes nothing. An object that the API server rejects ends
-nothing: the plan is made again without it and without what depends on it, and the status says so. An object
-whose write keeps failing is left out in the same way until its back-off is over (`failed_writes`); when it
-was tried and failed, the pass reports that and ends, since what became of the write is not known.
+The fixed point is a pass that writes nothing. An object that the API server rejects ends nothing: the plan is
+made again without it and without what depends on it, and the status says so. Any other step of a cluster that
+it refuses for good, a restart above all, ends the cluster's own plan and no more: each step of a migration is
+proven by what is observed, whichever steps of the cluster were done before, so migrations have their turn, on
+observations of their own. An object whose write keeps failing is left out as a rejected one until its
+back-off is over (`failed_writes`); when it was tried and failed, the pass reports that and ends, since what
+became of the write is not known.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from waltz_operator.model.actions import (
     WaltzAction,
 )
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import Failure, ObjectKey, Rejection, Snapshot
+from waltz_operator.model.snapshot import Failure, ObjectKey, Snapshot
 from waltz_operator.model.texts import first_texts
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.certificates import expiry
@@ -61,7 +64,7 @@ from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.recorded import Applied, Planned, is_budget, recorded, with_records
-from waltz_operator.run.rejections import apply_with_rejections
+from waltz_operator.run.rejections import apply_with_rejections, without
 from waltz_operator.run.renewals import renew_unreadable
 from waltz_operator.run.resting_migrations import Planner, RestingMigrations
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
@@ -188,10 +191,12 @@ class Reconciler:
         try:
             observation = await self._observer.observe(*key)
         except OtherOperatorError as other:
+            self._metrics.unobserved(key, {})
             again = min(self._resync_seconds, other.again_seconds)
             return PassResult(again, False, left_out=str(other)), None
         except UnreadableError as cluster:
-            renewed = await renew_unreadable(self._observer, self._applier, cluster)
+            ends, renewed = await renew_unreadable(self._observer, self._applier, cluster)
+            self._metrics.unobserved(key, ends)
             error = _joined(renewed, await self._applier.tell_unreadable(cluster))
             return PassResult(self._resync_seconds, False, error, left_out=cluster.line), None
         self._metrics.observed(key, observation.snapshot, expiry(observation.access.secrets))
@@ -251,7 +256,8 @@ class Reconciler:
         apply = partial(self._apply_without_rejected, key)
         applied = await with_records(plan, self._planner.plan, apply, observation, self._wall_clock)
         result = await self._result_of_plan(key, applied)
-        if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
+        complete = applied.plan.teardown_complete and applied.outcome.failed is None
+        if metadata.deleting and complete and not result.ends_pass:
             step = SetFinalizer(about, metadata.uid, False)
             done = await self._write(key, [step], applied.observation)
             return replace(done, gone=not done.error)
@@ -311,18 +317,19 @@ class Reconciler:
             waiting = [one for one in failed_before if one[0].key not in known]
             if waiting:
                 for action, text in waiting:
-                    observation = _without(observation, action, text, for_good=False)
+                    observation = without(observation, action, text, for_good=False)
                 plan = planned(observation.snapshot)
                 continue
-            outcome, rejected = await apply_with_rejections(
-                self._applier.apply, left, observation, in_order=tearing_down
-            )
+            apply = self._applier.apply
+            if not tearing_down:
+                apply = partial(self._failed_writes.applied, key, apply)
+            outcome, rejected = await apply_with_rejections(apply, left, observation, in_order=tearing_down)
             done += outcome.done
             self._failed_writes.done(key, outcome.done)
             outcome = replace(outcome, done=tuple(done))
             new = [one for one in rejected if one[0].key not in known]
             for action, text in new:
-                observation = _without(observation, action, text)
+                observation = without(observation, action, text)
             unsure = None if tearing_down else outcome.unsure
             if unsure is not None and self._failed_writes.failed(key, unsure, outcome.error, now):
                 return await self._only_reported(plan, planned, observation, outcome, unsure)
@@ -341,7 +348,7 @@ class Reconciler:
         """A write has failed again. The status is that of the passes that do without it, which come next."""
         if failed.key in observation.snapshot.rejected:
             return Applied(outcome, plan, observation)
-        observation = _without(observation, failed, outcome.error, for_good=False)
+        observation = without(observation, failed, outcome.error, for_good=False)
         plan = planned(observation.snapshot)
         reported = await self._applier.apply(_report_of(plan), observation)
         reported = replace(reported, done=(*outcome.done, *reported.done))
@@ -358,6 +365,10 @@ class Reconciler:
             requeue = SOON  # the rest of the plan
         result = await self._result(key, applied.outcome, observation, requeue)
         left_out = first_texts([one.text for one in rejected.values()])
+        if result.error and applied.outcome.refused is not None:
+            # nothing was written: migrations decide on what is observed, not on this plan
+            left_out = _joined(left_out, result.error)
+            result = PassResult(SOON if result.wrote else min(LATER, self._resync_seconds), result.wrote)
         return replace(result, left_out=left_out, impaired=is_impaired(plan))
 
     # --------------------------------------------------------------------------------------------- migrations
@@ -482,18 +493,6 @@ def _certificates_rest(plan: Plan, observation: Observation) -> bool:
         return not due and not export_is_due(observation)
     except TlsMaterialError:
         return False
-
-
-def _without(
-    observation: Observation, action: ApplyObject | DeleteObject, error: str, *, for_good: bool = True
-) -> Observation:
-    """The same observation, with this object known to be rejected."""
-    exists = isinstance(action, DeleteObject) or bool(
-        action.uid or action.body["metadata"].get("resourceVersion")
-    )
-    known = observation.snapshot.rejected
-    rejected = {**known, action.key: Rejection(f"{action.line}: {error}", exists, for_good)}
-    return replace(observation, snapshot=replace(observation.snapshot, rejected=rejected))
 
 
 def _joined(*lines: str) -> str:

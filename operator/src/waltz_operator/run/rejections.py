@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from waltz_operator.kube import kinds
 from waltz_operator.model.actions import Action, ApplyObject, DeleteObject
+from waltz_operator.model.snapshot import Rejection
 from waltz_operator.run.apply import Outcome
 from waltz_operator.run.observe import Observation
 
@@ -41,3 +42,15 @@ async def apply_with_rejections(
             return replace(outcome, done=done), tuple(found)
         outcome = replace(following, done=done)
     return outcome, tuple(found)
+
+
+def without(
+    observation: Observation, action: ApplyObject | DeleteObject, error: str, *, for_good: bool = True
+) -> Observation:
+    """The same observation, with this object known to be rejected."""
+    exists = isinstance(action, DeleteObject) or bool(
+        action.uid or action.body["metadata"].get("resourceVersion")
+    )
+    known = observation.snapshot.rejected
+    rejected = {**known, action.key: Rejection(f"{action.line}: {error}", exists, for_good)}
+    return replace(observation, snapshot=replace(observation.snapshot, rejected=rejected))

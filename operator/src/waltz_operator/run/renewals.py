@@ -4,7 +4,7 @@ that they have. Everything else waits until a person has corrected it (`status.u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from waltz_admin.authority import TlsMaterialError
 from waltz_operator.api.cluster import WaltzCluster
@@ -13,7 +13,7 @@ from waltz_operator.api.parse import stored_cluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.kube.errors import KubeError
 from waltz_operator.model.snapshot import Snapshot, Unknown
-from waltz_operator.plan.certificates import renewal_steps
+from waltz_operator.plan.certificates import expiry, renewal_steps
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.apply import Applier
 from waltz_operator.run.observe import Observation, Observer, one_line
@@ -28,20 +28,30 @@ _EVERY_ROLE: Mapping[str, Any] = {
 _LIFETIMES = ("certificateLifetimeHours", "authorityLifetimeHours")
 
 
-async def renew_unreadable(observer: Observer, applier: Applier, error: UnreadableError) -> str:
-    """Write the Secrets whose certificates are due. What went wrong with that, empty when nothing did;
-    LeaseLostError."""
+class Renewals(NamedTuple):
+    """`expiry`: when the certificates that were found end, as the metrics have it. `problem`: what went
+    wrong, empty when nothing did."""
+
+    expiry: Mapping[str, float]
+    problem: str
+
+
+async def renew_unreadable(observer: Observer, applier: Applier, error: UnreadableError) -> Renewals:
+    """Write the Secrets whose certificates are due. LeaseLostError."""
     cluster = with_every_role(error.body)
     if cluster is None:
-        return ""
+        return Renewals({}, "")
+    ends: Mapping[str, float] = {}
     try:
         access = await observer.access(cluster)
+        ends = expiry(access.secrets)
         steps = renewal_steps(cluster, access.secrets, error.at)
     except (KubeError, TlsMaterialError) as failure:
-        return one_line(failure)
+        return Renewals(ends, one_line(failure))
     unread = Unknown("the specification cannot be read")
     snapshot = Snapshot(cluster, unread, unread, {}, {}, error.at)
-    return (await applier.apply(steps, Observation(snapshot, access, dict(error.body)))).error
+    outcome = await applier.apply(steps, Observation(snapshot, access, dict(error.body)))
+    return Renewals(ends, outcome.error)
 
 
 def with_every_role(body: Mapping[str, Any]) -> WaltzCluster | None:

@@ -42,6 +42,7 @@ from waltz_operator.model.snapshot import ObjectKey
 from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_status
 from waltz_operator.resources.common import owner
 from waltz_operator.run.events import EventWriter
+from waltz_operator.run.migrations_left import cluster_of
 from waltz_operator.run.observe import Observation
 from waltz_operator.run.overridden import remember
 
@@ -113,15 +114,10 @@ class KubernetesWriter:
             await self._kube.merge_patch(kind, about["namespace"], about["name"], patch, status=True)
         await self._events.emit(about, Reason.INVALID_SPEC.value, error.line, "Warning")
 
-    async def deleted_migrations(self, namespace: str, cluster: str) -> list[Mapping[str, Any]]:
-        """Migrations of the cluster that are deleted and held by our finalizer. KubeError."""
-        return [
-            body
-            for body in await self._kube.list(kinds.WALTZ_MIGRATION, namespace)
-            if (body.get("spec") or {}).get("cluster") == cluster
-            and body["metadata"].get("deletionTimestamp") is not None
-            and FINALIZER in (body["metadata"].get("finalizers") or ())
-        ]
+    async def migrations_of(self, namespace: str, cluster: str) -> list[Mapping[str, Any]]:
+        """Migrations that name the cluster. KubeError."""
+        bodies = await self._kube.list(kinds.WALTZ_MIGRATION, namespace)
+        return [body for body in bodies if cluster_of(body) == cluster]
 
     async def release_migration(self, body: Mapping[str, Any]) -> None:
         """Take our finalizer off a migration, as it was read. KubeError."""
@@ -129,6 +125,15 @@ class KubernetesWriter:
         left = [name for name in metadata["finalizers"] if name != FINALIZER]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": left}}
         await self._kube.merge_patch(kinds.WALTZ_MIGRATION, metadata["namespace"], metadata["name"], patch)
+
+    async def report_no_cluster(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Into the status of a migration, as it was read, and as an Event. KubeError."""
+        about = _about(body)
+        patch = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "status": status}
+        await self._kube.merge_patch(
+            kinds.WALTZ_MIGRATION, about["namespace"], about["name"], patch, status=True
+        )
+        await self._events.emit(about, str(status["reason"]), str(status["message"]), "Warning")
 
     async def _apply(self, action: ApplyObject, observation: Observation) -> None:
         """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version

@@ -64,6 +64,7 @@ _NODE = "spec.storage.groups[1].nodes[0]"
 _BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
 _NOBODY = "spec.tls.allowedPeers: an empty list with mode Secret is nobody, not even the cluster itself: name its certificates as well, or leave the list out, which lets everybody in whose certificate the authority has signed"
 _DOMAIN = "spec.servers.externalListener.domain: must be a DNS domain: labels of 1 to 63 lower-case letters, digits and hyphens, with single dots between them"
+_BARE = "spec.servers.externalListener: the certificates of the servers do not have the addresses that they advertise: give domain, or, with address HostIP only, the IP addresses of the Kubernetes nodes in tls.extraNames"
 _TLS = "spec.tls.allowedPeers: needs TLS: without it a peer has no name"
 _POD = "spec.storage.podTemplate.spec"
 _EXTRA = "spec.tls.extraNames: every entry must be a DNS name in ASCII (of an international one the form with xn--) or an IP address without a zone"
@@ -139,6 +140,13 @@ BAD: list[Bad] = [
         Bad({"servers": {"externalListener": {"domain": domain}}}, _DOMAIN)
         for domain in ("w..example.com", f"{'x' * 64}.example.com", "w.example.com.", "-w.example", "w-.example", "W.example", ".", "")
     ),
+    *(
+        Bad({"servers": {"externalListener": listener}, "tls": tls}, _BARE)
+        for listener, tls in (
+            ({}, {}), ({"hostPort": 5}, {"extraNames": ["w.example.com", "1.2.3"]}), ({}, {"mode": "CertManager", "issuerRef": {"name": "i"}}),
+            ({"address": "PodIP"}, {}), ({"address": "PodIP"}, {"extraNames": ["10.0.0.9"]}),
+        )
+    ),
     Bad({"tls": {"allowedPeers": {"storage": [" "]}}}, "spec.tls.allowedPeers.storage: a name is empty"),
     Bad({"tls": {"allowedPeers": {"server": ["a", ""]}}}, "spec.tls.allowedPeers.server: a name is empty"),
     Bad({"tls": {"clientAuthentication": "None", "allowedPeers": {"server": ["a"]}}}, "spec.tls.allowedPeers.server: needs clientAuthentication: Required"),
@@ -189,6 +197,9 @@ GOOD: list[Spec] = [
     {"tls": {"mode": "Disabled", "clientAuthentication": "None"}},
     {"tls": {"allowedPeers": {"server": [], "storage": [], "admin": []}}},
     *({"servers": {"externalListener": {"domain": domain}}} for domain in ("w", "w.example.com", "xn--a--b.example", f"{'x' * 63}.7")),
+    *({"servers": {"externalListener": {}}, "tls": {"extraNames": ["w.example.com", name]}} for name in ("10.0.0.9", "2001:DB8::1", "::ffff:10.0.0.1")),
+    *({"servers": {"externalListener": {"address": address}}, "tls": {"mode": "Disabled"}} for address in ("HostIP", "PodIP")),
+    *({"servers": {"externalListener": {"address": address}}, "tls": {"mode": "Secret", "secrets": SECRETS}} for address in ("HostIP", "PodIP")),
     {"tls": {"clientAuthentication": "None", "allowedPeers": {"storage": ["a b"]}}},
     pods({"volumes": [{"name": "mine", "emptyDir": {}}], "containers": [{"name": "aside", "image": "i"}]}),
     pods({"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": False}),

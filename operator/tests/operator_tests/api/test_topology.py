@@ -8,6 +8,7 @@ import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, GROUPS, VARIANTS, cluster
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.cluster_status import WaltzClusterStatus, ZooKeeperStatus
 from waltz_operator.api.topology import (
     connect_string,
     copy_job_name,
@@ -131,3 +132,21 @@ def test_connect_strings() -> None:
     assert ensemble.count(",") == 2
     assert ensemble.startswith("ledger-zookeeper-0.ledger-zookeeper-headless.demo.svc:2181,")
     assert connect_string(cluster(VARIANTS["own zookeeper"])) == "zk1.infra:2181"
+
+
+def test_a_connect_string_has_all_servers_of_an_ensemble_that_never_shrinks() -> None:
+    """Three copies became two, so one server is wanted, and three are there."""
+
+    def servers(made: WaltzCluster, members: int | None = None) -> int:
+        return len(connect_string(made, members).split(","))
+
+    fewer = cluster({"replicas": 2, "zookeeper": {"managed": {"replicas": None}}})
+    recorded = fewer._replace(status=WaltzClusterStatus(zookeeper=ZooKeeperStatus(members=3)))
+    assert servers(fewer) == 1
+    assert servers(recorded) == 3
+    assert servers(recorded, 4) == 4, "who has seen the ensemble knows it better than the last status"
+    assert servers(recorded, 1) == 1
+    more = cluster({"zookeeper": {"managed": {"replicas": 5}}})
+    assert servers(more._replace(status=recorded.status)) == 5
+    outside = cluster(VARIANTS["own zookeeper"])._replace(status=recorded.status)
+    assert connect_string(outside) == "zk1.infra:2181"

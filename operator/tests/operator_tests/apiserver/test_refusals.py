@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from operator_tests.apiserver import stories
+from operator_tests.apiserver import records, stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.installed import post
 from operator_tests.apiserver.stories import require
 from operator_tests.apiserver.world import NAME, World
+from waltz_operator.api.parse import stored_migration
 from waltz_operator.kube import kinds
-from waltz_operator.kube.errors import KubeConflictError
+from waltz_operator.kube.errors import KubeConflictError, KubeError
 from waltz_operator.kube.kinds import Kind
 
 PLAIN: dict[str, Any] = {"tls": {"mode": "Disabled"}, "reclaimPolicy": "Delete"}
@@ -127,5 +129,81 @@ def test_a_size_that_no_claim_may_have_can_be_lowered_again(plane: Plane) -> Non
         await stories.holds("1-0", "2-0", "3-0")(world)
         valid = await condition(world, "Valid")
         require(valid["status"] == "True", f"Valid says: {valid}")
+
+    plane.run(scenario)
+
+
+async def protect(world: World, pod: str) -> None:
+    """Have an admission rule refuse the deletion of this pod, and wait until it does."""
+    group = "admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
+    refused = f"request.namespace != '{world.namespace}' || request.name != '{pod}'"
+    policy = {
+        "apiVersion": group,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": f"guard-{world.namespace}"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": refused, "message": "this pod is protected"}],
+        },
+    }
+    await post(world.kube, Kind(group, "", "validatingadmissionpolicies", namespaced=False), policy)
+    binding = {
+        **policy,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "spec": {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]},  # type: ignore[index]
+    }
+    await post(world.kube, Kind(group, "", "validatingadmissionpolicybindings", namespaced=False), binding)
+    for _ in range(400):
+        try:
+            await world.kube._call("DELETE", kinds.POD.path(world.namespace, pod), {"dryRun": "All"})
+        except KubeError as error:
+            require("this pod is protected" in str(error), str(error))
+            return
+        await asyncio.sleep(0.05)  # the API server reports by nothing else when a rule counts
+    raise TimeoutError("the rule does not count")
+
+
+def test_migrations_continue_while_a_restart_is_refused(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        groups = [{"name": name, "nodes": [{"name": "0"}]} for name in "123"]
+        await stories.play(world, stories.install(storage={"groups": groups}, **PLAIN))
+        await protect(world, stories.pods("2-0")[0])
+        groups[0]["nodes"] = [{"name": "0"}, {"name": "1"}]
+        await world.change({"storage": {"groups": groups}, "images": {"storage": "waltz-storage:2"}})
+        await world.migrate("drain", drain={"node": "1-0"})
+        for _ in range(200):
+            await world.operator.one_pass(world.namespace)
+            await world.machinery.settle()
+            if (await world.migration("drain")).get("status", {}).get("phase") == "Completed":
+                break
+        await stories.replicas_are(world, *stories.pods("1-1", "2-0", "3-0"))
+        await records.check(world)
+        degraded = await condition(world, "Degraded")
+        require(degraded["reason"] == "RefusedChange", f"Degraded says: {degraded}")
+        require("this pod is protected" in degraded["message"], f"Degraded says: {degraded}")
+        for _ in range(2):  # the first pass may report what the migration did last
+            before = await world.cluster()
+            result = await world.operator.one_pass(world.namespace)
+        require("this pod is protected" in result.left_out, str(result))
+        require(not result.error, result.error)
+        require(await world.cluster() == before, "the status is written again")
+
+    plane.run(scenario)
+
+
+def test_a_migration_that_names_no_cluster_is_answered_until_that_comes(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        await world.migrate("drain", drain={"node": "1-0"}, dryRun=True)
+        for _ in range(2):
+            written = (await world.migration("drain"))["metadata"]["resourceVersion"]
+            await world.operator.parts.gone((world.namespace, NAME))
+        body = await world.migration("drain")
+        require(body["metadata"]["resourceVersion"] == written, "the status is written again")
+        status = stored_migration(body).status
+        require((status.phase, status.reason) == ("Pending", "NoTarget"), str(status))
+        await stories.play(world, stories.install(replicas=3, **PLAIN))
+        status = stored_migration(await world.migration("drain")).status
+        require(status.phase == "Planned", str(status))
 
     plane.run(scenario)

@@ -95,3 +95,17 @@ class ObjectsKube(UnusedKube):
             found[part] = {**(found.get(part) or {}), **over_the_wire(value)}
         found["metadata"]["resourceVersion"] = str(len(self.writes))
         return over_the_wire(found)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        propagation: str = "Background",
+    ) -> None:
+        self._arrives("delete", kind.kind, name)
+        if self.objects.pop((kind.kind, name), None) is None:
+            raise KubeNotFoundError(f"no {kind.kind} {name}", status=404)

@@ -26,7 +26,7 @@ from waltz_operator.model.facts import Facts, inputs_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, NodeView, PodView, Snapshot, Unknown
 from waltz_operator.plan.cluster import decide
-from waltz_operator.plan.placement import closed_to_copies
+from waltz_operator.plan.cordons import closed_to_copies
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied, may_restart
 from waltz_operator.plan.status.conditions import conditions

@@ -22,8 +22,9 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.task import Record, Task, TaskKind
+from waltz_operator.plan.cordons import cordoned
 from waltz_operator.plan.migration import decide_task
-from waltz_operator.plan.placement import cordoned, pick, seeds, still_wanted, task_moves, wanted
+from waltz_operator.plan.placement import seeds, still_wanted, targets, task_moves, wanted
 from waltz_operator.plan.precedence import refiller, refills
 
 PARTITIONS = 4
@@ -93,6 +94,14 @@ def moves(found: Facts, asked: Task) -> list[tuple[int, str | None, str | None]]
     return [(move.partition, move.source, move.target) for move in task_moves(found, asked)]
 
 
+def pick(found: Facts, group: str, partition: int, *taken: str) -> str | None:
+    """The node for one copy, when these have been given one each before."""
+    nodes = targets(found, (group,))[group]
+    for node in taken:
+        nodes.take(node)
+    return nodes.pick(partition)
+
+
 # ------------------------------------------------------------------------------------------ the specification
 
 
@@ -140,7 +149,7 @@ def test_a_new_copy_goes_where_part_of_it_is_then_to_who_answers_then_to_the_emp
     assert pick(look(held), "a", 0) == "a1"
     assert pick(look(held, says={"a1": SILENT}), "a", 0) == "a0"
     assert pick(look(held, says={"a0": NodeView({0: replica()}, NOW)}), "a", 0) == "a0"
-    assert pick(look(held), "a", 0, {"a1": 4}) == "a0"
+    assert pick(look(held), "a", 0, *["a1"] * 4) == "a0"
     assert pick(look({**held, "a1": (0,)}), "a", 0) == "a0"
     assert pick(look({"a0": (0,), "a1": (0,)}), "a", 0) is None
 

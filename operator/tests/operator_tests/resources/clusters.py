@@ -118,7 +118,7 @@ VARIANTS: dict[str, Spec] = {
     "open to clients": {"tls": {"clientAuthentication": "None"}},
     "cert-manager": {"tls": {"mode": "CertManager", "issuerRef": {"name": "ca"}}},
     "host port": {"servers": {"externalListener": {"domain": "waltz.example.com"}}},
-    "pod address": {"servers": {"externalListener": {"address": "PodIP"}}},
+    "pod address": {"servers": {"externalListener": {"address": "PodIP"}}, "tls": {"mode": "Disabled"}},
     "delete": {"reclaimPolicy": "Delete"},
     "no policies": {"networkPolicy": {"enabled": False}},
     "named clients": {

@@ -22,6 +22,31 @@ def test_servers_reach_each_other_where_only_some_may_connect_to_them() -> None:
     assert server_peer(cluster()) in yaml.safe_load(text)["server.ssl.allowedPeers"]
 
 
+def test_servers_on_ports_of_their_machines_reach_each_other() -> None:
+    """They connect to what is advertised: a policy of the source may see that address and port. Who may
+    arrive from machines is not for the cluster to say."""
+    listener: Spec = {"servers": {"externalListener": {"domain": "w.example.com", "hostPort": 31181}}}
+    closed: Spec = {"networkPolicy": {"egress": "Closed", "clients": []}}
+
+    def policy(changes: Spec, component: str = "server") -> Spec:
+        found = objects(cluster(merged(merged(VARIANTS["console"], closed), changes)))
+        spec: Spec = found["NetworkPolicy", f"ledger-{component}"]["spec"]
+        return spec
+
+    anywhere = {"ports": [{"port": 31181, "protocol": "TCP"}]}
+    on_pod: Spec = {"servers": {"externalListener": {"address": "PodIP", "domain": "w.example.com"}}}
+    for component in ("server", "console"):
+        assert policy(listener, component)["egress"][-1] == anywhere
+        assert policy(on_pod, component)["egress"] == policy({}, component)["egress"]
+    assert policy(on_pod)["ingress"] == policy({})["ingress"]
+    for component in ("server", "storage", "console", "zookeeper"):
+        assert policy(listener, component)["ingress"] == policy({}, component)["ingress"]
+        assert (
+            component in ("server", "console")
+            or policy(listener, component)["egress"] == policy({}, component)["egress"]
+        )
+
+
 def test_an_empty_list_admits_nobody_but_the_cluster_s_own() -> None:
     """In `from` of a NetworkPolicy it would admit everybody."""
 

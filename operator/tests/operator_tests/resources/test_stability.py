@@ -67,7 +67,7 @@ CHANGES: dict[str, Spec] = {
     "key of servers": {"servers": {"config": {"server.minFetchSize": 50}}},
     "template of servers": {"servers": {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}},
     "drain": {"servers": {"drainSeconds": 60}},
-    "host port": {"servers": {"externalListener": {}}},
+    "host port": {"servers": {"externalListener": {}}, "tls": {"extraNames": ["10.0.0.9"]}},
     "pod address": {"servers": {"externalListener": {"address": "PodIP", "domain": "d.example.com"}}},
     "session timeout": {"zookeeper": {"sessionTimeoutSeconds": 20}},
     "credentials": {"zookeeper": {"auth": {"secretName": "zk"}}},

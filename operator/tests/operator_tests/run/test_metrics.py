@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Sequence
 
+import pytest
+
+from operator_tests.resources.clusters import cluster
 from waltz_operator.api.metadata import COPY_PARTITION, COPY_TARGET
-from waltz_operator.model.snapshot import KubeView, Unknown
+from waltz_operator.model.snapshot import KubeView, PodView, Snapshot, StatefulSetView, Unknown
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.read_kubernetes import job
 
@@ -35,11 +37,46 @@ def test_the_bytes_that_a_copy_job_reports_are_counted_once() -> None:
     }
     seen = job(body, pods)
     assert seen is not None
-    silent = Unknown("it was not asked")
-    snapshot = SimpleNamespace(nodes={}, servers={}, tree=silent, kube=KubeView(jobs={"c": seen}))
+    snapshot = Snapshot(cluster(), KubeView(jobs={"c": seen}), Unknown("it was not asked"), {}, {}, 1.0)
     metrics = OperatorMetrics()
     for _ in range(3):
-        metrics.observed(KEY, cast("Any", snapshot), {})
+        metrics.observed(KEY, snapshot, {})
     assert 'waltz_operator_migration_bytes_total{name="ledger",namespace="demo"} 4711.0' in str(
         metrics.text(1.0), "utf-8"
     )
+
+
+@pytest.mark.parametrize(
+    ("ready", "down"),
+    [
+        ((True, True, True), 0),
+        ((True, False, True), 1),
+        ((False, True, None), 2),  # one has no pod
+        ((), None),  # nothing was made yet
+    ],
+)
+def test_zookeeper_servers_that_do_not_serve_are_counted_once_there_are_any(
+    ready: Sequence[bool | None], down: int | None
+) -> None:
+    made = cluster({"zookeeper": {"managed": {"replicas": 3}}})
+    name = "ledger-zookeeper"
+    view = KubeView(
+        statefulsets={name: StatefulSetView("z", "", "", "t", len(ready), 3, True, members=len(ready))}
+        if ready
+        else {},
+        pods={
+            f"{name}-{n}": PodView("uid", "zookeeper", "t", one)
+            for n, one in enumerate(ready)
+            if one is not None
+        },
+    )
+    metrics = OperatorMetrics()
+
+    def shown(kube: KubeView | Unknown) -> float | None:
+        metrics.observed(KEY, Snapshot(made, kube, Unknown("it was not asked"), {}, {}, 1.0), {})
+        return metrics.registry.get_sample_value(
+            "waltz_operator_zookeeper_servers_down", {"namespace": KEY[0], "name": KEY[1]}
+        )
+
+    assert shown(view) == down
+    assert shown(Unknown("the API server does not answer")) is None

@@ -384,3 +384,19 @@ async def test_a_refused_write_of_a_migration_is_told_on_it_and_the_next_one_is_
         written = refused.status_writes()
         await refused.settle()
         assert refused.status_writes() == written
+
+
+async def test_a_cluster_that_was_made_before_a_rule_is_worked_on_all_the_same() -> None:
+    """Its certificates lack the addresses that its servers advertise: who does not compare names is
+    served."""
+    async with stage(waltz_cluster()) as found:
+        await found.settle(8)
+        spec = found.server.objects["WaltzCluster", "ledger"]["spec"]
+        spec["tls"] = {"mode": "SelfSigned"}
+        spec["servers"] = {**spec.get("servers", {}), "externalListener": {}}
+        del found.server.objects["Service", "ledger"]
+        await found.settle(8)
+        assert ("Service", "ledger") in found.server.objects
+        valid = found.conditions()["Valid"]
+        assert (valid["status"], valid["reason"]) == ("False", "RefusedChange")
+        assert "spec.servers.externalListener: the certificates of the servers" in valid["message"]

@@ -34,7 +34,8 @@ from waltz_operator.model.snapshot import Closure, KubeView, NodeView, Snapshot,
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.console import console_status
-from waltz_operator.plan.placement import cordoned, group_names, group_nodes
+from waltz_operator.plan.cordons import cordoned
+from waltz_operator.plan.placement import group_names
 from waltz_operator.plan.replica_changes import describe
 from waltz_operator.plan.status.certificates_in_use import certificates_in_use, not_in_use
 from waltz_operator.plan.status.conditions import conditions, headline, phase
@@ -105,18 +106,16 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
 
 
 def _replicas(facts: Facts) -> str:
+    """In how many groups every partition has a current copy on a node of the specification."""
     names = group_names(facts)
-    full = sum(_group_current(facts, group) for group in names)
-    return f"{full}/{len(names)}"
-
-
-def _group_current(facts: Facts, group: str) -> bool:
-    """Whether the group has a current copy of every partition."""
-    nodes = group_nodes(facts, group)
-    return all(
-        any(node in facts.holders(partition) and not facts.not_current(partition, node) for node in nodes)
-        for partition in range(facts.desired.partitions)
-    )
+    full = set(names)
+    for partition in range(facts.desired.partitions):
+        full &= {
+            facts.group(node)
+            for node in facts.current(partition, facts.holders(partition))
+            if facts.staying(node)
+        }
+    return f"{len(full)}/{len(names)}"
 
 
 def _server_counts(facts: Facts) -> str:
@@ -192,10 +191,11 @@ def _nodes(facts: Facts) -> tuple[NodeStatus, ...]:
             name += "-external"
         taken.add(name)
         names[node.connect_string] = name
-    return tuple(_node(facts, node, names[node.connect_string]) for node in nodes)
+    closed = cordoned(facts)
+    return tuple(_node(facts, node, names[node.connect_string], closed) for node in nodes)
 
 
-def _node(facts: Facts, node: NodeIdentity, shown_name: str) -> NodeStatus:
+def _node(facts: Facts, node: NodeIdentity, shown_name: str, closed: frozenset[str]) -> NodeStatus:
     name, view = node.connect_string, facts.node(node.connect_string)
     tree = facts.tree if isinstance(facts.tree, TreeView) else None
     answer = view if isinstance(view, NodeView) else None
@@ -204,7 +204,7 @@ def _node(facts: Facts, node: NodeIdentity, shown_name: str) -> NodeStatus:
     return NodeStatus(
         name=shown_name,
         connect_string=name,
-        phase=_phase(facts, node),
+        phase=_phase(facts, node, closed),
         pod=None if node.external else node.pod,
         zone=node.zone,
         ready=None if answer is None else not problems,
@@ -237,11 +237,11 @@ def _restart_needed(facts: Facts, node: NodeIdentity) -> str | None:
     return None
 
 
-def _phase(facts: Facts, node: NodeIdentity) -> NodePhase:
+def _phase(facts: Facts, node: NodeIdentity, closed: frozenset[str]) -> NodePhase:
     name = node.connect_string
     held = facts.tree.assignments.get(name, ()) if isinstance(facts.tree, TreeView) else None
     pod = facts.kube.pods.get(node.pod) if isinstance(facts.kube, KubeView) else None
-    if name in cordoned(facts) or not facts.staying(name):
+    if name in closed or not facts.staying(name):
         if held is None:
             return NodePhase.UNKNOWN
         return NodePhase.DRAINING if held else NodePhase.DRAINED

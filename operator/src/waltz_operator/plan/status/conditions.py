@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster_status import Condition, ConditionStatus, ConditionType
 from waltz_operator.model.dying_volumes import dying_storage, dying_zookeeper
-from waltz_operator.model.ensemble import servers
+from waltz_operator.model.ensemble import not_serving, servers
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
@@ -174,11 +174,9 @@ def _zookeeper_down(facts: Facts) -> str:
     tree says it."""
     if facts.memory.cluster_key is None or not isinstance(facts.kube, KubeView):
         return ""
-    pods = servers(facts.desired, facts.kube)
-    if len(pods) < 2:
+    if len(servers(facts.desired, facts.kube)) < 2:
         return ""
-    down = (name for name in pods if (pod := facts.kube.pods.get(name)) is None or not pod.ready)
-    return next(down, "")
+    return next(iter(not_serving(facts.desired, facts.kube)), "")
 
 
 def _caught_up(facts: Facts, health: Health) -> Fact:

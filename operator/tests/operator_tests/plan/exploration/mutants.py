@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from operator_tests.plan.exploration.mutants_of_moves import MUTANTS_OF_MOVES
 from operator_tests.plan.exploration.planted import OPERATOR as _OPERATOR
 from operator_tests.plan.exploration.planted import Planted
+
+if TYPE_CHECKING:
+    from tests.sim.mutants.mutant import Mutant
 
 ROOT = Path(__file__).resolve().parents[5]
 _RULES = "libs/cluster/src/waltz_cluster/replica_rules.py"
@@ -306,8 +310,8 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/placement.py",
-                "            taken[target] = taken.get(target, 0) + 1\n        yield Move(",
-                "            taken[target] = taken.get(target, 0) + 1\n            yield Move(",
+                "            nodes.take(target)\n        yield Move(",
+                "            nodes.take(target)\n            yield Move(",
             ),
         ),
         "completed, and n0 has partitions",
@@ -416,11 +420,17 @@ def plant(name: str) -> None:
     """Everything imported from now on has the bug."""
     sys.path[:0] = [str(ROOT), str(ROOT / "operator/tests")]
     from tests.sim.mutants.loader import plant as plant_edits
+
+    plant_edits(mutant(name))
+
+
+def mutant(name: str) -> Mutant:
+    """The bug in the form that the loader takes; needs the repository's root on the path."""
     from tests.sim.mutants.mutant import Edit, Mutant
 
     planted = MUTANTS[name]
     edits = tuple(Edit(file, old, new) for file, old, new in planted.edits)
-    plant_edits(Mutant(name, planted.rule, edits, (), ""))
+    return Mutant(name, planted.rule, edits, (), "")
 
 
 def look_for(name: str) -> str:

@@ -1,4 +1,8 @@
-"""The exploration finds every bug that was planted for it; each in a process of its own."""
+"""The exploration finds every bug that was planted for it; each in a process of its own.
+
+Whether the bugs fit the planner's code is seen at once, so that whoever changes it learns which have to
+follow.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,16 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from tests.sim.mutants.loader import changed_sources
 
-from .mutants import MUTANTS, ROOT
+from .mutants import MUTANTS, ROOT, mutant
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_it_fits_the_source_and_changes_it(name: str) -> None:
+    for file, changed in changed_sources(mutant(name)).items():
+        assert changed != (ROOT / file).read_text(encoding="utf-8")
+        compile(changed, file, "exec")
 
 
 @pytest.mark.long
