@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from waltz_spark.connection import lease
 from waltz_spark.errors import DataLossError, OptionError, in_one_line
-from waltz_spark.log_ends import all_ends
+from waltz_spark.log_ends import all_ends, behind
 from waltz_spark.offsets import PlaceError, Position, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
@@ -46,16 +47,25 @@ class WaltzBatchReader(DataSourceReader):
         return read_range(self._options, partition)
 
 
-def plan(options: ReadOptions) -> list[Range]:
+def plan(
+    options: ReadOptions,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Range]:
     """The committed ranges that the options name, one per partition.
 
     OptionError for a place that is not in the log; DataLossError for one behind its end, or, without
-    `failOnDataLoss`, a warning.
+    `failOnDataLoss`, a warning: after a while, see `behind`.
     """
+    timeout_seconds = options.read_timeout_ms / 1000
     with lease(options.client) as connection:
         with option_named("partitions"):
             chosen = chosen_partitions(options.partitions, connection.identity.num_partitions)
-        ends = all_ends(connection, chosen, options.read_timeout_ms / 1000)
+        ends = all_ends(connection, chosen, timeout_seconds)
+        starts = _resolved("startingTransactions", options.starting, ends)
+        stops = _resolved("endingTransactions", options.ending, ends)
+        furthest = {partition: max(starts[partition], stops[partition]) for partition in chosen}
+        behind(connection, furthest, ends, timeout_seconds, clock, sleep)
     starts = _places("startingTransactions", options.starting, ends, options)
     stops = _places("endingTransactions", options.ending, ends, options)
     for partition in chosen:
@@ -75,9 +85,13 @@ def option_named(name: str) -> Iterator[None]:
         raise OptionError(f"option {name}: {error}") from None
 
 
-def _places(name: str, given: Position, ends: dict[int, int], options: ReadOptions) -> dict[int, int]:
+def _resolved(name: str, given: Position, ends: dict[int, int]) -> dict[int, int]:
     with option_named(name):
-        places = resolve(given, ends)
+        return resolve(given, ends)
+
+
+def _places(name: str, given: Position, ends: dict[int, int], options: ReadOptions) -> dict[int, int]:
+    places = _resolved(name, given, ends)
     for partition, place, end in beyond(places, ends):
         line = f"option {name}: partition {partition} ends before transaction {end}, {place} was asked for"
         if options.fail_on_data_loss:

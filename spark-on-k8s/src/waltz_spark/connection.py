@@ -3,7 +3,8 @@ uses.
 
 Spark's worker processes run many short tasks one after another. Opening a client takes a connection to
 ZooKeeper or to a server, a client id and a mount, so a worker keeps the one it has and closes it when nobody
-has used it for a while. Users of the same settings share it.
+has used it for a while. Users of the same settings share it, but for those that claim under different
+headers: the rows of a client belong to its newest claim, and a task sees no claim under another header.
 """
 
 from __future__ import annotations
@@ -48,11 +49,12 @@ class Connection:
     touched by the thread only.
     """
 
-    def __init__(self, keys: ClientKeys) -> None:
+    def __init__(self, keys: ClientKeys, claim_header: int | None = None) -> None:
         self.users = 0
         self.idle_since = time.monotonic()
         self.ended = False
         self._keys = keys
+        self._shared_as = (keys, claim_header)
         self._opened: concurrent.futures.Future[tuple[WaltzClient, ClusterIdentity]] = (
             concurrent.futures.Future()
         )
@@ -109,15 +111,15 @@ class Connection:
     def _end(self) -> None:
         with _lock:
             self.ended = True
-            if _connections.get(self._keys) is self:
-                del _connections[self._keys]
+            if _connections.get(self._shared_as) is self:
+                del _connections[self._shared_as]
 
     def _end_if_idle(self, idle_seconds: float) -> None:
         with _lock:
             if not self.users and time.monotonic() - self.idle_since >= idle_seconds:
                 self.ended = True
-                if _connections.get(self._keys) is self:
-                    del _connections[self._keys]
+                if _connections.get(self._shared_as) is self:
+                    del _connections[self._shared_as]
 
     # -- its users -------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 _lock = threading.Lock()
-_connections: dict[ClientKeys, Connection] = {}
+_connections: dict[tuple[ClientKeys, int | None], Connection] = {}
 
 
 @contextmanager
@@ -184,12 +186,13 @@ def pinned(keys: ClientKeys) -> ClientKeys:
         return keys.of_cluster(connection.identity.key)
 
 
-def take(keys: ClientKeys) -> Connection:
-    """As `lease`, for users that are not a block; `give_back` it."""
+def take(keys: ClientKeys, claim_header: int | None = None) -> Connection:
+    """As `lease`, for users that are not a block; `give_back` it. `claim_header`: of a user that claims, see
+    the module."""
     with _lock:
-        connection = _connections.get(keys)
+        connection = _connections.get((keys, claim_header))
         if connection is None or connection.ended:
-            connection = _connections[keys] = Connection(keys)
+            connection = _connections[keys, claim_header] = Connection(keys, claim_header)
         connection.users += 1
         return connection
 

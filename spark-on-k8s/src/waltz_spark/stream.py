@@ -20,7 +20,7 @@ from waltz_spark.admission import admit_bytes, admit_transactions, sample_ids
 from waltz_spark.batch import option_named
 from waltz_spark.connection import Connection, give_back, take
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError, WaltzSparkError, in_one_line
-from waltz_spark.log_ends import all_ends, ends_now
+from waltz_spark.log_ends import all_ends, behind, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
@@ -42,10 +42,8 @@ MARK_SECONDS = 2.0
 """How long a trigger waits for a partition that does not report where it ends."""
 SAMPLES = 8
 """Payloads looked at per partition and trigger to know how large they are."""
-BEHIND_SECONDS = 30.0
-"""How long an end of the log that lies before the checkpoint is asked for again: an old owner may not know
-yet that it is one."""
-_BEHIND_PAUSE_SECONDS = 0.5
+SAMPLES_AT_ONCE = 16
+"""Of them, of all partitions together: as many payloads are in the driver's memory."""
 
 
 class RefusedStreamReader(DataSourceStreamReader):
@@ -96,7 +94,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._latest: dict[int, int] = {}
-        self._silent_since: dict[int, float] = {}
+        self._silent: dict[int, tuple[float, float]] = {}  # since when, and how long it was asked since
         self._target: dict[int, int] | None = None
         self._last_trigger: float | None = None
 
@@ -120,7 +118,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {**self._latest, **all_ends(self._driver, unknown, self._timeout_seconds)}
         with option_named("startingTransactions"):
             places = resolve(self._options.starting, ends)
-        for partition, place, end in beyond(places, ends):
+        for partition, place, end in self._behind(places, ends):
             self._lost(
                 f"option startingTransactions: partition {partition} ends before {end}, {place} was asked for"
             )
@@ -135,7 +133,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
         where it is, under AvailableNow read up to the target; UnavailableError when it has not answered for
-        `readTimeoutMs`.
+        `readTimeoutMs`, see `_known_ends`.
         """
         if start is None:
             return self._offsets(self._latest_ends()).to_json()
@@ -261,19 +259,39 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError(f"the checkpoint is not one of this source: {error}") from None
 
     def _known_ends(self) -> dict[int, int]:
-        ends, silent = ends_now(self._driver, self._partitions, min(MARK_SECONDS, self._timeout_seconds))
-        now = self._clock()
-        for partition in ends:
-            self._silent_since.pop(partition, None)
+        """Of the partitions that answer now. UnavailableError when one has not for `readTimeoutMs`, and was
+        asked for as long: triggers may be far apart."""
+        ends, silent = self._asked(self._partitions, MARK_SECONDS)
+        now, timeout_seconds = self._clock(), self._timeout_seconds
+        overdue = [p for p in silent if now - self._silent[p][0] >= timeout_seconds]
+        if overdue:
+            asked = min(self._silent[p][1] for p in overdue)
+            if asked < timeout_seconds:
+                late, _ = self._asked(overdue, timeout_seconds - asked)
+                ends |= late
         for partition, reason in silent.items():
-            since = self._silent_since.setdefault(partition, now)
-            if now - since >= self._timeout_seconds:
+            if partition in ends:
+                continue
+            if partition in overdue:
+                seconds = self._clock() - self._silent[partition][0]
                 raise UnavailableError(
-                    f"partition {partition} has not reported its end for {now - since:.0f} s: {reason}"
+                    f"partition {partition} has not reported its end for {seconds:.0f} s: {reason}"
                 )
             log.warning("waltz: partition %d does not report its end: %s", partition, reason)
         self._latest.update(ends)
         return ends
+
+    def _asked(self, partitions: Sequence[int], seconds: float) -> tuple[dict[int, int], dict[int, str]]:
+        """As `ends_now`; keeps who is silent."""
+        began = self._clock()
+        ends, silent = ends_now(self._driver, partitions, min(seconds, self._timeout_seconds))
+        now = self._clock()
+        for partition in ends:
+            self._silent.pop(partition, None)
+        for partition in silent:
+            since, asked = self._silent.get(partition, (now, 0.0))
+            self._silent[partition] = (since, asked + now - max(began, since))
+        return ends, silent
 
     def _latest_ends(self) -> dict[int, int]:
         """The end of every partition, without a start to fall back on: one without an answer has the end it
@@ -285,6 +303,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if unknown:
             now |= all_ends(self._driver, unknown, self._timeout_seconds)
         self._latest = {p: max(before.get(p, 0), now.get(p, 0)) for p in self._partitions}
+        starting = self._options.starting
+        if not before and not isinstance(starting, str):  # a first batch does not end before it begins
+            self._behind(starting, self._latest)
         return self._latest
 
     def _check_continuity(self, first: Offsets, last: Offsets) -> None:
@@ -329,13 +350,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def _behind(self, places: Mapping[int, int], ends: dict[int, int]) -> list[tuple[int, int, int]]:
-        """(partition, place, end) of every place behind the end of its log. Ends that lie before it are asked
-        for again for a while, and `ends` has what was answered last."""
-        deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
-        while (behind := beyond(places, ends)) and self._clock() < deadline:
-            self._sleep(_BEHIND_PAUSE_SECONDS)
-            ends.update(self._known_ends())
-        return behind
+        """See `log_ends.behind`."""
+        found = behind(self._driver, places, ends, self._timeout_seconds, self._clock, self._sleep)
+        self._latest.update(ends)
+        return found
 
     def _lost_cluster(self, read: str, here: str) -> None:
         self._lost(f"the checkpoint belongs to another cluster (key {read}, this one has {here})")
@@ -384,10 +402,21 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _mean_bytes(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, float]:
         """The mean payload of what waits in each partition, by a sample of it."""
         wanted = [(p, i) for p, end in ends.items() for i in sample_ids(starts.get(p, 0), end, SAMPLES)]
+        seconds = self._timeout_seconds
 
         async def sizes(client: WaltzClient) -> list[int]:
-            reads = (client.get_data(p, i, deadline_seconds=self._timeout_seconds) for p, i in wanted)
-            return [len(payload) for payload in await asyncio.gather(*reads)]
+            turn = asyncio.Semaphore(SAMPLES_AT_ONCE)
+
+            async def size(partition: int, transaction_id: int) -> int:
+                async with turn:
+                    return len(await client.get_data(partition, transaction_id, deadline_seconds=seconds))
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    reads = [group.create_task(size(p, i)) for p, i in wanted]
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            return [read.result() for read in reads]
 
         found: dict[int, list[int]] = {}
         for (partition, _), size in zip(wanted, self._driver.call(sizes), strict=True):

@@ -1,6 +1,7 @@
 """A log of numbers for the streaming reader, in place of the connection; and a clock."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -17,12 +18,17 @@ CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
 
 class FakeLog:
     """Ends of partitions (next transaction id), and the size of every payload; represents connection and
-    client."""
+    client. `answers_after`: seconds of the clock, where an answer takes any."""
 
     def __init__(self, *ends: int, key: str = "k1") -> None:
         self.ends = list(ends)
         self.silent: set[int] = set()
+        self.clock: Clock | None = None
+        self.answers_after: dict[int, float] = {}
         self.payload_bytes = 100
+        self.asked_at_once = 0
+        self.marks_asked: Counter[int] = Counter()
+        self._asked = 0
         self.identity = ClusterIdentity(key, "fake", len(ends))
         self.ended = False
         self.on_mark: Callable[[], None] = lambda: None
@@ -32,12 +38,20 @@ class FakeLog:
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float) -> int:
         self.on_mark()
-        if partition in self.silent:
+        self.marks_asked[partition] += 1
+        seconds = min(self.answers_after.get(partition, 0.0), deadline_seconds)
+        if self.clock is not None:
+            self.clock.sleep(seconds)
+        if partition in self.silent or self.answers_after.get(partition, 0.0) > deadline_seconds:
             raise RequestDeadlineError(f"partition {partition}: no answer")
         return self.ends[partition] - 1
 
     async def get_data(self, partition: int, transaction_id: int, *, deadline_seconds: float) -> bytes:
         assert 0 <= transaction_id < self.ends[partition]
+        self._asked += 1
+        self.asked_at_once = max(self.asked_at_once, self._asked)
+        await asyncio.sleep(0)
+        self._asked -= 1
         return bytes(self.payload_bytes)
 
 

@@ -167,7 +167,7 @@ def test_payloads_as_text_and_as_json(spark: SparkSession, filled: LocalLog, fir
 
 def test_a_place_behind_the_end_is_data_loss(spark: SparkSession, filled: LocalLog) -> None:
     end = filled.end(2)
-    options = {"partitions": "2", "endingTransactions": json.dumps({"2": end + 10})}
+    options = {"partitions": "2", "endingTransactions": json.dumps({"2": end + 10}), "readTimeoutMs": "5000"}
     found = reason(lambda: filled.read(spark, **options).load().collect())
     assert f"partition 2 ends before transaction {end}, {end + 10} was asked for" in found
     assert filled.read(spark, **options, failOnDataLoss=False).load().count() == end

@@ -156,7 +156,8 @@ def test_a_place_that_is_not_in_the_log_ends_the_query_with_a_line(
     spark: SparkSession, log: LocalLog, tmp_path: Path
 ) -> None:
     beyond = json.dumps({"1": 10**9, "3": 0})
-    query = start(spark, log, Sink(), tmp_path / "c", None, startingTransactions=beyond)
+    options = {"startingTransactions": beyond, "readTimeoutMs": 5000}
+    query = start(spark, log, Sink(), tmp_path / "c", None, **options)
     with pytest.raises(
         StreamingQueryException, match=r"partition 1 ends before \d+, 1000000000 was asked for"
     ):

@@ -3,11 +3,13 @@ it should be."""
 
 import json
 import pickle
+import tracemalloc
 
 import pytest
 
 from spark_tests.fake_log import Clock, FakeLog, places, planned, reader
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
+from waltz_spark.stream import MARK_SECONDS, SAMPLES_AT_ONCE, WaltzStreamReader
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="a limit of a trigger needs Spark 4.2")
 
@@ -73,6 +75,22 @@ def test_a_limit_in_bytes_follows_the_size_of_what_waits(monkeypatch: pytest.Mon
         maxTransactionsPerTrigger="4",
     )
     assert both.latestOffset(start, both.getDefaultReadLimit()) == {"0": 2, "1": 2, "cluster": "k1"}
+
+
+def test_the_sample_of_payloads_is_never_in_memory_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is any payload longer than it takes to see its size."""
+    log = FakeLog(*[100] * 16)
+    log.payload_bytes = 1 << 20
+    stream = reader(log, monkeypatch, startingTransactions="earliest", maxBytesPerTrigger="2000")
+    start = stream.initialOffset()
+    tracemalloc.start()
+    try:
+        stream.latestOffset(start, ReadMaxBytes(2000))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 1 < log.asked_at_once <= SAMPLES_AT_ONCE
+    assert peak < (SAMPLES_AT_ONCE + 2) * log.payload_bytes
 
 
 def test_few_transactions_wait_for_more_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +185,47 @@ def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
     clock.now += 60
     with pytest.raises(UnavailableError, match="partition 1 has not reported its end for 60 s"):
         stream.latestOffset(start, ReadAllAvailable())
+
+
+def slow_reader(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> tuple[FakeLog, Clock, WaltzStreamReader, dict[str, object]]:
+    """Partition 1 answers a question after this time, at two triggers and at what comes of them."""
+    log, clock = FakeLog(5, 5), Clock()
+    stream = reader(log, monkeypatch, clock, readTimeoutMs="60000")
+    start = stream.initialOffset()
+    log.ends, log.clock, log.answers_after = [9, 9], clock, {1: seconds}
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 5, "cluster": "k1"}
+    return log, clock, stream, start
+
+
+def test_a_partition_that_is_briefly_silent_at_triggers_far_apart_ends_no_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In between nobody has asked."""
+    _, clock, stream, start = slow_reader(monkeypatch, 5.0)
+    clock.now += 600
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 9, "cluster": "k1"}
+    clock.now += 600
+    assert places(stream.latestOffset(start, ReadAllAvailable())) == {"0": 9, "1": 5, "cluster": "k1"}
+
+
+def test_a_partition_is_asked_for_the_whole_time_before_its_silence_ends_a_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, clock, stream, start = slow_reader(monkeypatch, 1e9)
+    clock.now += 600
+    with pytest.raises(UnavailableError, match="partition 1 has not reported its end for 660 s"):
+        stream.latestOffset(start, ReadAllAvailable())
+    assert clock.now == MARK_SECONDS + 600 + 60
+
+
+def test_a_partition_that_is_asked_all_the_time_is_not_asked_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, clock, stream, start = slow_reader(monkeypatch, 1e9)
+    with pytest.raises(UnavailableError, match="partition 1 has not reported its end for 60 s"):
+        while True:
+            stream.latestOffset(start, ReadAllAvailable())
+    assert clock.now == MARK_SECONDS + 60
 
 
 def test_an_end_that_goes_back_for_a_moment_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

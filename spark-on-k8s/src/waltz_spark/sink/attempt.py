@@ -18,8 +18,12 @@ locks that are checked in the order of the log, and the client id in every trans
   than the claim needs a newer claim; one that is no older than that was never a view of this log.
 * A copy in the log shows its content, not its locks. So a row with user locks has no row of equal content
   next to it: `admit` refuses the task otherwise. Equal rows without user locks represent each other.
-* Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
-  rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
+* Whenever a row does not commit, the attempt claims again, which settles all of its rows without a lock of
+  their own, and reads the log up to the claim.
+* There is one case without a new claim: all rows that did not commit were refused for a lock, so nothing is
+  on its way, and none of the refusals ends the task or leaves a row out. The attempt reads the log up to the
+  transactions that the refusals name. When nobody else has claimed, its own claim is still the newest, and
+  what was read is a view as good as a new claim: a copy or a claim that came later fails the rows again.
 
 `Attempt` is the state of this, immutable; `next_action` decides what to do with the log and the
 `after_...` functions take in what came of it. Pure: no log, no clock, no random number. The shell that
@@ -138,8 +142,9 @@ class Attempt:
     Invariants
     * `known`: every claim of the place and every row of the task above the start of the batch, up to this
       transaction, was seen.
-    * `view`, when not None, is the own claim; nobody claimed between it and the moment it was decided, and
-      what is known reaches it.
+    * `view`, when not None, is the own claim, or a later transaction up to which the log was read since:
+      everything up to it is known once nothing is `unread`, and no claim of another attempt at the task lies
+      between the own one and it. No row without a lock of its own that was sent before is on its way.
     * a row is in `pending` until it is in the log; `spare` counts rows found in the log that no row of
       this attempt was matched with yet.
     * `accounted`: own rows up to this id, and those in `settled`, were reported as committed.
@@ -253,7 +258,8 @@ def after_reading(state: Attempt, sightings: Sequence[Sighting], owners: frozens
             _check_rival(state, seen)
         elif not _is_accounted(state, seen):
             spare[seen.fingerprint] += 1
-    state = replace(state, known=until, unread=None, owners=owners, spare=spare)
+    view = None if state.view is None else until
+    state = replace(state, known=until, view=view, unread=None, owners=owners, spare=spare)
     state = _match(state)
     return _settle_conflicts(state) if state.view is not None else state
 
@@ -274,14 +280,18 @@ def after_sending(state: Attempt, outcomes: Sequence[Outcome]) -> Attempt:
         for index, (row, outcome) in enumerate(left)
         if row.as_of is not None and row.as_of <= state.known and isinstance(outcome, Conflict)
     )
-    return replace(
+    state = replace(
         state,
-        view=None,
         pending=tuple(row for row, _ in left),
         conflicted=conflicted,
         settled=frozenset(committed),
         written=written,
     )
+    marks = [outcome.mark for _, outcome in left if isinstance(outcome, Conflict)]
+    if len(marks) < len(left) or (conflicted and state.on_conflict is not OnConflict.RETRY):
+        return replace(state, view=None)
+    until = max(marks + committed)  # `settled` counts until what it names was read
+    return replace(state, unread=until) if until > state.known else _settle_conflicts(state)
 
 
 def finish(state: Attempt) -> None:
@@ -350,7 +360,7 @@ def _settle_conflicts(state: Attempt) -> Attempt:
     if state.on_conflict is OnConflict.FAIL:
         raise RowConflictError(
             f"{len(rows)} rows of task {state.me.key.task} of batch {state.me.key.batch} conflict: a lock of theirs was touched after their as_of, "
-            f"first the row as of {rows[0].as_of} with write locks {_names(rows[0].write_locks)} and read locks {_names(rows[0].read_locks)}"
+            f"first the row as of {rows[0].as_of} with write locks {lock_names(rows[0].write_locks)} and read locks {lock_names(rows[0].read_locks)}"
         )
     if state.on_conflict is OnConflict.SKIP:
         pending = tuple(row for index, row in enumerate(state.pending) if index not in state.conflicted)
@@ -362,5 +372,6 @@ def _settle_conflicts(state: Attempt) -> Attempt:
     return replace(state, pending=pending, conflicted=frozenset())
 
 
-def _names(locks: tuple[LockId, ...]) -> str:
+def lock_names(locks: tuple[LockId, ...]) -> str:
+    """For a message."""
     return ", ".join(f"{lock.name}:{lock.id}" for lock in locks) or "none"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from waltz_client import Append
 from waltz_spark.sink.attempt import Committed, Conflict, OnConflict, OutgoingRow, Undecided
-from waltz_spark.sink.errors import BadRowError, RowConflictError, WriteFailedError
+from waltz_spark.sink.errors import BadRowError, RowConflictError
 from waltz_spark.sink.task_writer import (
     BEHIND_PAUSE_SECONDS,
     BEHIND_SECONDS,
@@ -16,6 +16,7 @@ from waltz_spark.sink.task_writer import (
     LogPort,
     TaskResult,
     WriteSettings,
+    not_taken,
 )
 
 
@@ -60,9 +61,7 @@ class PlainWriter:
                     if isinstance(one, Undecided) and one.log_ends_at is not None
                 ]
                 if not ends:
-                    raise WriteFailedError(
-                        f"partition {partition} took none of {len(rows)} rows within {self._settings.timeout_seconds:g} s"
-                    )
+                    raise not_taken(partition, rows, self._settings.timeout_seconds)
                 if loop.time() >= deadline:  # until then an old owner may have answered
                     raise BadRowError(
                         f"partition {partition} ends at transaction {max(ends)}, and the as_of of {len(ends)} rows is beyond that: it is no "

@@ -61,7 +61,7 @@ def write_task(
 
 def _connection(options: WriteOptions) -> Connection:
     if options.delivery != AT_LEAST_ONCE:
-        return connections.take(options.client)
+        return connections.take(options.client, options.settings.claim_header)
     # Not one that has claimed anything: the rows would pass for rows of that claim's task.
     connection = connections.Connection(options.client)
     connection.users = 1

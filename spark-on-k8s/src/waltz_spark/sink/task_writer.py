@@ -36,6 +36,7 @@ from waltz_spark.sink.attempt import (
     ReadBack,
     SendRows,
     Undecided,
+    lock_names,
 )
 from waltz_spark.sink.errors import BadRowError, WriteFailedError
 from waltz_spark.sink.read_back import Header, RowSeen, Sighting, Survey
@@ -49,7 +50,9 @@ BEHIND_SECONDS = 30.0
 """How long a log that ends before the start of the batch is asked again, at most."""
 BEHIND_PAUSE_SECONDS = 0.5
 CLAIM_PAUSE_SECONDS = 0.1
-"""Between a claim that was not decided and the next one."""
+"""Between a claim that was not decided, or after which no row was taken, and the next one; twice as long each
+time, until a row is taken."""
+MAX_CLAIM_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,37 @@ def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
     return Undecided(result.high_water_mark if isinstance(result, ViewAheadError) else None)
 
 
+def not_taken(
+    partition: int, rows: Sequence[OutgoingRow], seconds: float, *, refused: bool = False
+) -> WriteFailedError:
+    """Which rows a partition did not take, and what to do; without rows it is the claim that it did not take.
+    `refused`: each of them was refused for a lock at last. Without an answer to each append nobody knows
+    which of the others it is."""
+    silent = "the partition has no server that answers (waltz doctor says why)"
+    if not rows:
+        return WriteFailedError(
+            f"partition {partition} did not take the claim of the task within {seconds:g} s: {silent}"
+        )
+    size = max(len(row.data) for row in rows)
+    locks = max(len(row.write_locks) + len(row.read_locks) + len(row.append_locks) for row in rows)
+    what = (
+        f"partition {partition} took none of {len(rows)} rows within {seconds:g} s (the largest one has {size} bytes of data, and none "
+        f"has more than {locks} locks)"
+    )
+    if refused:
+        return WriteFailedError(
+            f"{what}: each was refused because a lock was touched again, the first one with write locks "
+            f"{lock_names(rows[0].write_locks)} and read locks {lock_names(rows[0].read_locks)}; let fewer writers use these locks, "
+            "raise writeTimeoutMs, or, where the rows have none, server.optimisticLockTableSize: other locks share a slot with that "
+            "of the task"
+        )
+    return WriteFailedError(
+        f"{what}: {silent}, or a row is larger than server.maxFrameBytes or has "
+        "more locks than server.maxLocksPerAppend; make it smaller or raise the setting of the servers, and set client.answeredAppends "
+        "= true to have such a row named"
+    )
+
+
 class TaskWriter:
     """One attempt of a task. `start`: by partition, the last transaction from before the first attempt at
     the batch. `has_views`: whether rows can have user locks; if not, their content is not looked at.
@@ -241,28 +275,35 @@ class TaskWriter:
         return state
 
     async def _settle(self, partition: int, state: Attempt) -> Attempt:
-        """Until everything offered is in the log. WriteFailedError when nothing comes of it for too long."""
+        """Until everything offered is in the log, or was skipped. WriteFailedError when none of the rows was
+        written, found or skipped for `timeout_seconds` of claims, sends and pauses. A claim is no progress:
+        an attempt can make them forever. Reading back takes nothing of that time, because the log may be
+        long; each step of it has an end of its own."""
         loop = asyncio.get_running_loop()
-        last = loop.time()
+        spent, pause = 0.0, CLAIM_PAUSE_SECONDS
         while (action := protocol.next_action(state)) is not None:
-            left = (len(state.pending), -state.known)
+            began, left = loop.time(), len(state.pending)
             state = await self._perform(partition, state, action)
-            if (len(state.pending), -state.known) < left:
-                last = loop.time()
-            elif loop.time() - last > self._settings.timeout_seconds:
-                raise WriteFailedError(
-                    f"partition {partition} took none of {len(state.pending)} rows within {self._settings.timeout_seconds:g} s"
-                )
+            if len(state.pending) < left:
+                spent, pause = 0.0, CLAIM_PAUSE_SECONDS
+                continue
+            if isinstance(action, ReadBack):
+                continue
+            if isinstance(action, SendRows) or state.view is None:
+                if spent + loop.time() - began > self._settings.timeout_seconds:
+                    refused = isinstance(action, SendRows) and state.view is not None
+                    raise not_taken(partition, state.pending, self._settings.timeout_seconds, refused=refused)
+                if state.view is None and state.unread is None:  # the next claim may be one more in the log
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, MAX_CLAIM_PAUSE_SECONDS)
+            spent += loop.time() - began
         return state
 
     async def _perform(
         self, partition: int, state: Attempt, action: AppendClaim | ReadBack | SendRows
     ) -> Attempt:
         if isinstance(action, AppendClaim):
-            outcome = await self._port.claim(partition, self._claim, action.as_of)
-            if isinstance(outcome, Undecided):
-                await asyncio.sleep(CLAIM_PAUSE_SECONDS)
-            return protocol.after_claim(state, outcome)
+            return protocol.after_claim(state, await self._port.claim(partition, self._claim, action.as_of))
         if isinstance(action, ReadBack):
             return protocol.after_reading(
                 state, *await self._port.read_back(partition, self._claim.key, action)

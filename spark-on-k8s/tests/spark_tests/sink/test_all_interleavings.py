@@ -85,6 +85,10 @@ SCENARIOS = {
         World(log=BEFORE, resets=1, touches=1),
         Job(((LOCKED,),), start=0, on_conflict=OnConflict.RETRY),
     ),
+    "user locks, written again, while the answer to a row without locks does not come": (
+        World(log=BEFORE, starts=1, timeouts=1, touches=1),
+        Job(((LOCKED, PLAIN),), start=0, on_conflict=OnConflict.RETRY),
+    ),
     "user locks, the first conflict ends it": (
         World(log=BEFORE, crashes=1, touches=1),
         Job(((LOCKED,),), start=0, on_conflict=OnConflict.FAIL),

@@ -60,6 +60,18 @@ def no_new_claim_after_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "after_sending", after_sending)
 
 
+def refused_rows_are_sent_again_unread(patch: pytest.MonkeyPatch) -> None:
+    honest = protocol.after_sending
+
+    def after_sending(state: Attempt, outcomes: tuple[Outcome, ...]) -> Attempt:
+        after = honest(state, outcomes)
+        if after.unread is None:
+            return after
+        return replace(after, view=after.unread, known=after.unread, unread=None)
+
+    patch.setattr(protocol, "after_sending", after_sending)
+
+
 def own_rows_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(protocol, "_is_accounted", lambda state, seen: seen.client_id == state.me.client_id)
 
@@ -73,6 +85,11 @@ BUGS: dict[str, tuple[Patch, World, Job]] = {
     ),
     "the log is not read up to the claim": (no_reading_up_to_the_claim, KILLED, Job(((PLAIN,),), start=0)),
     "no new claim after a failure": (no_new_claim_after_a_failure, SLOW, Job(((PLAIN,),), start=0)),
+    "refused rows are sent again, and the log is not read": (
+        refused_rows_are_sent_again_unread,
+        World(log=BEFORE),
+        Job(((PLAIN,),), start=0),
+    ),
     "own rows without an answer are not looked for": (
         own_rows_are_not_looked_for,
         SLOW,

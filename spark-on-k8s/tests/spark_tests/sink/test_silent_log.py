@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from waltz_spark.sink.task_writer import ClientPort, TaskWriter, WriteSettings
 KEY = TaskKey("query", 5, 0)
 SETTINGS = WriteSettings(0.4, CLAIM_HEADER, OnConflict.FAIL)
 ROW = OutgoingRow(b"row")
+LOCK = LockId("account", 7)
 AT_MOST_SECONDS = 4.0
 """For a test that would never end."""
 
@@ -120,9 +124,177 @@ async def test_claims_without_an_answer_follow_each_other_with_a_pause() -> None
     assert 2 <= len(asked) <= 10
 
 
-# -- rows whose view the log does not have -------------------------------------------------------------------
+# -- rows that the log never takes ---------------------------------------------------------------------------
 
-LOCK = LockId("account", 7)
+
+class NeverTaken(ClientPort):
+    """A log that takes claims, and none of the rows: one is larger than a frame may be, and its connection
+    ends each time. `seconds`: how long that takes."""
+
+    seconds = 0.01
+    sent = 0
+
+    async def send(self, appends: Sequence[waltz_client.Append]) -> list[Outcome]:
+        self.sent += 1
+        await asyncio.sleep(self.seconds)
+        return [Undecided()] * len(appends)
+
+
+async def test_a_row_that_is_never_taken_ends_the_task_and_is_described() -> None:
+    log = InProcessLog()
+    rows = [ROW, OutgoingRow(b"x" * 4000, append_locks=(LOCK, LockId("account", 8)))]
+    async with log.client() as client:
+        with pytest.raises(
+            WriteFailedError,
+            match=r"partition 0 took none of 2 rows within 0\.4 s \(the largest one has 4000 bytes of data, and "
+            r"none has more than 2 locks\): .* server\.maxFrameBytes",
+        ) as error:
+            async with asyncio.timeout(AT_MOST_SECONDS):
+                await writer(NeverTaken(client, SETTINGS), client.client_id, -1).write({0: rows})
+        with pytest.raises(WriteFailedError) as of_plain:
+            await PlainWriter(NeverTaken(client, SETTINGS), SETTINGS).write({0: rows})
+    assert "\n" not in str(error.value)
+    assert str(of_plain.value) == str(error.value)
+    claims = log.partition(0).transactions
+    assert {one.header for one in claims} == {CLAIM_HEADER}
+    assert 2 <= len(claims) <= 5, "pauses between them, each longer than the one before"
+
+
+async def test_pauses_between_claims_begin_anew_with_each_row_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And so does the time that a task has."""
+    monkeypatch.setattr(task_writer, "CLAIM_PAUSE_SECONDS", 0.05)
+    log = InProcessLog()
+    rows = [OutgoingRow(b"%d" % number) for number in range(8)]
+
+    class Port(NeverTaken):
+        async def send(self, appends: Sequence[waltz_client.Append]) -> list[Outcome]:
+            nothing = await super().send(appends)
+            return nothing if self.sent % 3 else [*await ClientPort.send(self, appends[:1]), *nothing[1:]]
+
+    async with log.client() as client:
+        task = writer(Port(client, SETTINGS), client.client_id, -1)
+        async with asyncio.timeout(2 * AT_MOST_SECONDS):
+            await task.write({0: rows})
+    assert task.finish().written == len(rows)
+
+
+class Busy(ClientPort):
+    """Somebody else writes the lock of a row before it comes, the first `times` times."""
+
+    def __init__(self, client: waltz_client.WaltzClient, log: InProcessLog, times: float) -> None:
+        super().__init__(client, RETRYING)
+        self._log = log
+        self._left = times
+
+    async def send(self, appends: Sequence[waltz_client.Append]) -> list[Outcome]:
+        if self._left:
+            self._left -= 1
+            self._log.partition(0).commit(b"of a busy writer", write_locks=(LOCK,))
+        return await super().send(appends)
+
+
+RETRYING = replace(SETTINGS, on_conflict=OnConflict.RETRY)
+HOT = [OutgoingRow(b"hot", write_locks=(LOCK,), as_of=0), ROW]
+
+
+async def test_rows_that_were_refused_for_a_lock_take_no_new_claim() -> None:
+    """The last one is still the newest."""
+    log = InProcessLog()
+    log.partition(0).commit(b"before")
+    async with log.client() as client:
+        task = writer(Busy(client, log, 20), client.client_id, 0, RETRYING)
+        await task.write({0: HOT})
+    assert (task.finish().written, task.finish().found) == (2, 0)
+    transactions = log.partition(0).transactions
+    assert [one.header for one in transactions].count(CLAIM_HEADER) == 1
+    assert [one.data for one in transactions if one.data in (b"hot", b"row")] == [b"row", b"hot"]
+
+
+async def test_a_row_whose_lock_is_touched_each_time_ends_the_task_and_is_described() -> None:
+    log = InProcessLog()
+    log.partition(0).commit(b"before")
+    async with log.client() as client:
+        with pytest.raises(
+            WriteFailedError,
+            match=r"took none of 1 rows within 0\.4 s .*: each was refused because a lock was touched again, the "
+            "first one with write locks account:7 and read locks none",
+        ) as error:
+            async with asyncio.timeout(AT_MOST_SECONDS):
+                await writer(Busy(client, log, math.inf), client.client_id, 0, RETRYING).write({0: HOT})
+    assert "\n" not in str(error.value)
+    assert [one.header for one in log.partition(0).transactions].count(CLAIM_HEADER) == 1
+
+
+class OneClaim(ClientPort):
+    """After the first claim no claim has an answer."""
+
+    claims = 1
+
+    async def claim(self, partition: int, claim: Claim, as_of: int) -> Outcome:
+        if not self.claims:
+            await asyncio.sleep(SETTINGS.timeout_seconds / 4)
+            return Undecided()
+        self.claims -= 1
+        return await super().claim(partition, claim, as_of)
+
+
+@pytest.mark.parametrize("policy", [OnConflict.FAIL, OnConflict.SKIP])
+async def test_a_claim_that_is_not_taken_is_no_matter_of_locks(policy: OnConflict) -> None:
+    """A row conflicts, and the claim that would say so for good gets no answer any longer."""
+    log = InProcessLog()
+    log.partition(0).commit(b"before")
+    log.partition(0).commit(b"of somebody else", write_locks=(LOCK,))
+    settings = replace(SETTINGS, on_conflict=policy)
+
+    async with log.client() as client:
+        with pytest.raises(WriteFailedError, match="has no server that answers"):
+            await writer(OneClaim(client, settings), client.client_id, 0, settings).write({0: HOT[:1]})
+
+
+async def test_the_last_claim_of_a_task_whose_rows_are_all_there_has_an_end() -> None:
+    """Two attempts claimed before: the first claim conflicts with a later one than that of the rows."""
+    log = InProcessLog()
+    for _ in range(2):
+        async with log.client() as client:
+            await writer(ClientPort(client, SETTINGS), client.client_id, -1).write({0: [ROW]})
+    async with log.client() as client:
+        with pytest.raises(
+            WriteFailedError, match=r"partition 0 did not take the claim of the task within 0\.4 s"
+        ):
+            await writer(OneClaim(client, SETTINGS), client.client_id, -1).write({0: [ROW]})
+
+
+@pytest.mark.parametrize("claimed_before", [False, True])
+async def test_reading_back_takes_nothing_of_the_time_that_rows_have(claimed_before: bool) -> None:
+    """Also not where there is more than one: behind a claim that conflicts, and behind the next one."""
+    log = InProcessLog()
+    async with log.client() as client:
+        await writer(ClientPort(client, SETTINGS), client.client_id, -1).write({0: [ROW]})
+        if claimed_before:
+            await ClientPort(client, SETTINGS).claim(0, Claim(KEY, "ended", client.client_id), 1)
+        refused = [True, True]
+
+        class Port(ClientPort):
+            async def read_back(
+                self, partition: int, key: TaskKey, action: ReadBack
+            ) -> tuple[list[Sighting], frozenset[int]]:
+                await asyncio.sleep(1.5 * SETTINGS.timeout_seconds)
+                return await super().read_back(partition, key, action)
+
+            async def send(self, appends: Sequence[waltz_client.Append]) -> list[Outcome]:
+                return (
+                    [Undecided()] * len(appends) if refused and refused.pop() else await super().send(appends)
+                )
+
+    async with log.client() as client:
+        task = writer(Port(client, SETTINGS), client.client_id, -1)
+        await task.write({0: [ROW, OutgoingRow(b"another")]})
+    assert (task.finish().found, task.finish().written) == (1, 1)
+
+
+# -- rows whose view the log does not have -------------------------------------------------------------------
 
 
 def ahead(as_of: int) -> OutgoingRow:
