@@ -7,7 +7,8 @@ configuration keys take (`tls.crt`, `tls.key`, `ca.crt`). The keys and certifica
 
 Owner of the directory: one command at a time. Each file is replaced by a rename, so a process that reads it
 meanwhile gets the old one or the new one; keys are their user's alone. A key that exists is only ever
-replaced by `renew`.
+replaced by `renew`. A process that ends between the key and its certificate leaves two that do not belong
+together: `show` and `init` name them, and `renew` makes both again.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from waltz_admin.authority import (
     can_sign,
     describe,
     issue,
+    lacks_of_key,
     make_authority,
     split,
 )
 from waltz_tools.errors import ToolError, UsageError
 
 DAY_SECONDS = 86_400.0
-AUTHORITY_SECONDS = 3650 * DAY_SECONDS
+AUTHORITY_DAYS = 3650.0
 AUTHORITY = "authority"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HOST = re.compile(
@@ -66,13 +68,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A certificate as it is; `days` until it expires, less than 0 after that."""
+    """A certificate as it is; `days` until it expires, less than 0 after that. `problem`: what is wrong with
+    the key next to it, empty for nothing."""
 
     name: str
     path: Path
     info: CertificateInfo
     days: float
     signed_by: str
+    problem: str
 
 
 def parse_wanted(role: CertificateRole, text: str) -> Wanted:
@@ -116,6 +120,7 @@ class CertificateFolder:
     def init(self, cluster: str | None, wanted: Sequence[Wanted], days: float) -> list[str]:
         """An authority unless there is one, which then has to be the cluster's if one is named, and what is
         wanted and not there yet; the names that were made."""
+        _check_days(days)
         if self.exists:
             self._check_trusted()
             if cluster is not None:
@@ -130,7 +135,7 @@ class CertificateFolder:
                     f"{strays[0]} exists without {self._authority / 'ca.crt'}: give an empty directory"
                 )
             self._write_authority(
-                make_authority(f"{cluster or 'waltz'} authority", self._now, AUTHORITY_SECONDS)
+                make_authority(f"{cluster or 'waltz'} authority", self._now, AUTHORITY_DAYS * DAY_SECONDS)
             )
         signer = self._signer() if missing else None
         for each in missing:
@@ -141,6 +146,7 @@ class CertificateFolder:
     def renew(self, names: Iterable[str], days: float) -> list[str]:
         """Another key and certificate for each name (none: all), for the same hosts. ToolError while a folder
         does not trust the present authority."""
+        _check_days(days)
         self._check_trusted()
         signer, chosen = self._signer(), self._chosen(names)
         described = {name: describe_file(self.path / name / "tls.crt") for name in chosen}
@@ -165,8 +171,8 @@ class CertificateFolder:
             )
         if cluster is None:
             cluster = describe_file(self._authority / "ca.crt").common_name.partition(" authority")[0]
-        _write(previous, before, 0o644)
-        self._write_authority(make_authority(f"{cluster} authority", self._now, AUTHORITY_SECONDS))
+        _write((previous, before, 0o644))
+        self._write_authority(make_authority(f"{cluster} authority", self._now, AUTHORITY_DAYS * DAY_SECONDS))
         self._trust(names)
 
     def drop_old_authority(self) -> None:
@@ -181,6 +187,10 @@ class CertificateFolder:
             )
         (self._authority / "previous.crt").unlink(missing_ok=True)
         self._trust(names)
+
+    def authority_days(self) -> float:
+        """How long the authority is valid; what it signs ends with it."""
+        return (describe_file(self._authority / "ca.crt").not_after - self._now) / DAY_SECONDS
 
     # -- showing ---------------------------------------------------------------------------------------------
 
@@ -213,6 +223,10 @@ class CertificateFolder:
         path = self.path / wanted.name / "tls.crt"
         if not path.exists():
             return False
+        if problem := _key_problem(path):
+            raise ToolError(
+                f"{path}: {problem}; `waltz tls renew {self.path} {wanted.name}` makes both again"
+            )
         info = describe_file(path)
         if info.common_name == wanted.role.common_name(wanted.name) and set(info.names) == set(wanted.hosts):
             return True
@@ -245,15 +259,19 @@ class CertificateFolder:
         folder = self.path / name
         _make_folder(folder)
         pair = issue(signer, common_name, hosts, self._now, days * DAY_SECONDS)
-        _write(folder / "ca.crt", self._bundle(), 0o644)
-        _write(folder / "tls.key", pair.key, 0o600)
-        _write(folder / "tls.crt", pair.certificate, 0o644)
+        _write(
+            (folder / "ca.crt", self._bundle(), 0o644),
+            (folder / "tls.key", pair.key, 0o600),
+            (folder / "tls.crt", pair.certificate, 0o644),
+        )
 
     def _write_authority(self, pair: KeyPair) -> None:
         _make_folder(self.path)
         _make_folder(self._authority)
-        _write(self._authority / "ca.key", pair.key, 0o600)
-        _write(self._authority / "ca.crt", pair.certificate, 0o644)
+        _write(
+            (self._authority / "ca.key", pair.key, 0o600),
+            (self._authority / "ca.crt", pair.certificate, 0o644),
+        )
 
     def _late(self) -> list[str]:
         """While an authority is being replaced: the folders that do not trust both yet."""
@@ -266,7 +284,7 @@ class CertificateFolder:
 
     def _trust(self, names: Iterable[str]) -> None:
         for name in names:
-            _write(self.path / name / "ca.crt", self._bundle(), 0o644)
+            _write((self.path / name / "ca.crt", self._bundle(), 0o644))
 
     def _bundle(self) -> bytes:
         previous = self._authority / "previous.crt"
@@ -298,7 +316,8 @@ def show_files(paths: Sequence[Path], now: float) -> list[Shown]:
             if info.key_id == info.issuer_key_id:
                 known[info.key_id] = info.common_name
             signed_by = known.get(info.issuer_key_id, "another authority")
-            shown.append(Shown(path.parent.name, path, info, (info.not_after - now) / DAY_SECONDS, signed_by))
+            days = (info.not_after - now) / DAY_SECONDS
+            shown.append(Shown(path.parent.name, path, info, days, signed_by, _key_problem(path)))
     return shown
 
 
@@ -306,16 +325,40 @@ def _make_folder(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """At once, by a rename, with the permissions from the first byte on."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def _check_days(days: float) -> None:
+    if days > AUTHORITY_DAYS:
+        raise UsageError(
+            f"a certificate cannot be valid for {days:g} days: it ends with its authority, which is made for "
+            f"{AUTHORITY_DAYS:g} days"
+        )
+
+
+def _key_problem(certificate: Path) -> str:
+    """What is wrong with the key next to a certificate (that of `tls.crt` is `tls.key`); empty where nothing
+    is known: it is elsewhere, this user may not read it, or it has a password. OSError."""
+    file = certificate.with_suffix(".key")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+        key = file.read_bytes()
+    except OSError:
+        return ""
+    lacks = "" if b"ENCRYPTED" in key else lacks_of_key(key, certificate.read_bytes())
+    return f"{file.name} is no private key that {lacks}" if lacks else ""
+
+
+def _write(*files: tuple[Path, bytes, int]) -> None:
+    """Each (path, content, mode) at once, by a rename, with the permissions from the first byte on. All of
+    them are on disk before the first is replaced: an error, or an interrupt while they are written, leaves
+    what was there."""
+    with contextlib.ExitStack() as undo:
+        prepared = []
+        for path, content, mode in files:
+            beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            undo.callback(beside.unlink, missing_ok=True)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            prepared.append((beside, path))
+        for beside, path in prepared:
+            os.replace(beside, path)

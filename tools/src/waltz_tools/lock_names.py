@@ -16,7 +16,8 @@ def hashes_of(name: str) -> tuple[int, ...]:
     group, slash, key = name.partition("/")
     if not slash or not group or not key:
         raise UsageError(f"{name!r} is not the name of a lock: write NAME/KEY, such as account/alice")
-    found = [LockId.of(group, key).hash]
+    # An argument of the command line has bytes that are no UTF-8 as `os.fsdecode` leaves them.
+    found = [LockId.of(group, key.encode(errors="surrogateescape")).hash]
     digits = key.removeprefix("-")
     if digits.isascii() and digits.isdigit() and -(1 << 63) <= int(key) < 1 << 63:
         found.append(LockId(group, int(key)).hash)

@@ -58,17 +58,36 @@ def resettable(directory: Path, partitions: Sequence[int] | None, journal: Path 
     return would
 
 
-def fence_of(directory: Path, partition: int, params: StoreParams) -> tuple[int, int]:
+def fence_of(
+    directory: Path, partition: int, params: StoreParams, journal: Path | None, *, replay: bool
+) -> tuple[int, int]:
     """Fence and last completed session of a partition of a stopped node, which is one of the cluster with
-    these `params`."""
+    these `params`. `journal`: its storage.journal.directory. Without `replay` the directory of a killed node
+    that has a journal is refused, as reading it would change its files."""
     from waltz_storage.engine.fence_repair import read_fence
 
-    return read_fence(str(directory), partition, params.cluster_key, params.num_partitions)
+    return read_fence(
+        str(directory),
+        partition,
+        params.cluster_key,
+        params.num_partitions,
+        journal_directory=None if journal is None else str(journal),
+        replay=replay,
+    )
 
 
-def lower_fence(directory: Path, partition: int, session_id: int, params: StoreParams) -> int:
+def lower_fence(
+    directory: Path, partition: int, session_id: int, params: StoreParams, journal: Path | None
+) -> int:
     """Put the fence of a partition of a stopped node down to `session_id`; where it is then. `params`: those
-    of the cluster that `session_id` is of."""
+    of the cluster that `session_id` is of. `journal`: as in `fence_of`."""
     from waltz_storage.engine.fence_repair import lower_fence as lower
 
-    return lower(str(directory), partition, session_id, params.cluster_key, params.num_partitions)[0]
+    return lower(
+        str(directory),
+        partition,
+        session_id,
+        params.cluster_key,
+        params.num_partitions,
+        journal_directory=None if journal is None else str(journal),
+    )[0]

@@ -33,7 +33,7 @@ ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
 def cluster(
-    count: int = 4, *, last: int = 100, standing: Standing = Standing.CURRENT, healthy: bool = True
+    count: int = 4, *, last: int | None = 100, standing: Standing = Standing.CURRENT, healthy: bool = True
 ) -> ClusterStatus:
     """Three nodes, two servers; the copies on `c` have the standing."""
     partitions = []

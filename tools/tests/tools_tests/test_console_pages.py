@@ -2,13 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tools_tests.console_rig import Source, cluster, console
 from waltz_admin.cluster_status import ClusterStatus, PartitionStatus
 from waltz_admin.errors import UnreachableError
+from waltz_admin.reports import ServerReport
 from waltz_cluster.replica_rules import Standing
+from waltz_tools.cli import status_page
 from waltz_tools.console.collector import (
     LEAST_REST,
     LINGER_SECONDS,
@@ -40,6 +44,39 @@ def test_rates_are_those_of_the_newest_stored_transactions() -> None:
     assert found.copies["a:1", 0] == 10.0
     assert rates(None, after, 5.0).total == rates(before, after, 0.0).total == 0.0
     assert rates(after, before, 5.0).total == 0.0, "a log that became shorter is no negative rate"
+
+
+def test_a_rate_is_that_of_copies_that_voted_and_answered_both_times() -> None:
+    """After a moment without an answer, or with one of a copy that is refilled only, a log is not new."""
+    silent, before, after = cluster(1, last=None), cluster(1, last=1_000), cluster(1, last=1_010)
+    assert rates(before, silent, 2.0).partitions == rates(silent, after, 2.0).partitions == {}
+    assert rates(silent, after, 2.0).total == 0.0
+    a, b, c = before.partitions[0].replicas
+    away = [replace(one, last_transaction=None) for one in (a, b)]
+    filled = replace(c, last_transaction=4, standing=Standing.INCOMPLETE)
+    found = rates(partition(before, 0, replicas=(*away, filled)), after, 2.0)
+    assert (found.partitions, found.copies) == ({}, {("c:1", 0): 503.0})
+    found = rates(partition(before, 0, replicas=(a, away[1], filled)), after, 2.0)
+    assert found.partitions == {0: 5.0}
+    empty = cluster(1, last=-1)
+    assert rates(empty, cluster(1, last=9), 2.0).partitions == {0: 5.0}, "an empty log is known"
+
+
+async def test_top_shows_no_rate_after_a_moment_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed = [cluster(1, last=1_000), cluster(1, last=None), cluster(1, last=1_010)]
+    shown: list[object] = []
+
+    async def observe(*_: object, **__: object) -> ClusterStatus:
+        return observed.pop(0)
+
+    async def ask(*_: object, **__: object) -> list[ServerReport]:
+        return []
+
+    monkeypatch.setattr(status_page, "read_status", observe)
+    monkeypatch.setattr(status_page, "read_reports", ask)
+    context: Any = SimpleNamespace(store=None, root="/root", tls=None)
+    await status_page.live(context, 0.0, 3, lambda listings, _: shown.append(listings[-1].rows[0][6]))
+    assert shown == [0.0, 0.0, 0.0]
 
 
 def test_what_changed_is_said_once_for_all_partitions() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import StreamReader
 
 from tools_tests.console_rig import Rig, console
 from waltz_admin.errors import UnreachableError
 from waltz_client import FeedTransaction
 from waltz_tools.cli.transactions import Search
-from waltz_tools.console import records
+from waltz_tools.console import app, records
 from waltz_tools.console.records import MAX_QUESTIONS, RecordReader
 
 BUDGET = 100_000
@@ -170,3 +172,82 @@ async def test_who_waits_too_long_for_others_has_to_ask_again(monkeypatch: pytes
         for _ in range(MAX_QUESTIONS + 1):
             with pytest.raises(UnreachableError, match="no answer from the partition"):
                 await reader.one(0, 1)
+
+
+@asynccontextmanager
+async def following(rig: Rig, query: str = "", seen: int | None = None) -> AsyncIterator[Followed]:
+    headers = {} if seen is None else {"Last-Event-ID": str(seen)}
+    async with rig.client.get(f"/api/follow?partition=1{query}", headers=headers) as stream:
+        assert stream.status == 200
+        yield Followed(stream.content)
+
+
+class Followed:
+    """The messages of a page that follows, without beats."""
+
+    def __init__(self, content: StreamReader) -> None:
+        self._content = content
+
+    async def next(self) -> tuple[int, dict[str, Any]]:
+        """The position, and what came with it."""
+        while True:
+            message = dict(
+                line.split(": ", 1)
+                for line in (await self._content.readuntil(b"\n\n")).decode().splitlines()
+                if line
+            )
+            if message["event"] != "beat":
+                assert message["event"] in ("position", "records")
+                return int(message["id"]), json.loads(message["data"])
+
+    async def ids(self, most: int) -> list[int]:
+        """Of the transactions that come, up to this one."""
+        found: list[int] = []
+        position = -2
+        while position < most:
+            position, body = await self.next()
+            found += [row["id"] for row in body.get("rows", ())][::-1]
+        return found
+
+
+@pytest.mark.parametrize("header", [None, 0])
+async def test_a_page_that_follows_gets_what_came_while_its_connection_was_cut(header: int | None) -> None:
+    query = "" if header is None else f"&header={header}"
+    async with console() as rig:
+        async with following(rig, query) as page:
+            assert await page.next() == (-1, {"missed": 0})
+        fill(rig)
+        async with following(rig, query, -1) as page:
+            assert await page.next() == (-1, {"missed": 0})
+            assert await page.ids(15) == [n for n in range(16) if header is None or n % 2 == header]
+            rig.log.partition(1).commit(b"odd", header=1)
+            assert await page.ids(16) == ([16] if header is None else []), "how far it was looked at is known"
+        async with following(rig, query, 16) as page:
+            assert await page.next() == (16, {"missed": 0})
+
+
+async def test_a_page_that_was_cut_for_long_gets_the_end_of_what_it_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "MAX_MISSED", 5)
+    async with console() as rig:
+        fill(rig)
+        async with following(rig, seen=2) as page:
+            assert await page.next() == (10, {"missed": 8})
+            assert await page.ids(15) == [11, 12, 13, 14, 15]
+        async with following(rig, seen=99) as page:  # of another log, which had this address before
+            assert await page.next() == (15, {"missed": 0})
+
+
+async def test_why_a_page_cannot_follow_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page asks for when its stream is refused."""
+    async with console() as rig:
+        for query, headers, words in (
+            ("&header=seven", {}, "a header filter is"),
+            ("", {"Last-Event-ID": "x"}, "Last-Event-ID is a number"),
+        ):
+            status, body = await rig.get(f"/api/follow?partition=1{query}", **headers)
+            assert (status, words in str(body["error"])) == (400, True), body
+        monkeypatch.setattr(app, "MAX_STREAMS", 0)
+        status, body = await rig.get("/api/follow?partition=1")
+        assert (status, body) == (503, {"error": "0 pages are live already: close one"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.locks import LockId
 from waltz_protocol.types import Endpoint
 from waltz_tools.cli.figures import Duration
+from waltz_tools.cli.transactions import parse_lock
 from waltz_tools.console.reports import NOTHING_SINCE, since
 from waltz_tools.console.source import ClusterSource
 from waltz_tools.errors import UsageError
@@ -147,6 +149,8 @@ def test_names_of_locks() -> None:
     assert lock_text(5, known) == "0x00000005"
     assert hashes_of("a/b/c") == (LockId.of("a", "b/c").hash,)
     assert len(hashes_of(f"a/{1 << 63}")) == 1, "no id has that many bits"
+    as_given = os.fsdecode(b"account/\xff")
+    assert hashes_of(as_given) == (parse_lock(as_given).hash,), "a key has any bytes, as at `append --lock`"
     for wrong in ("", "a", "a/", "/b"):
         with pytest.raises(UsageError):
             hashes_of(wrong)

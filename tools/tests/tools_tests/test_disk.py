@@ -197,7 +197,7 @@ def test_settle_brings_a_crashed_directory_into_the_plain_state(
     crashed = _crashed_with_a_journal(directory)
     header = (directory / "waltz-storage.ctl").read_bytes()[:128]
     assert run(["disk", "dump-control-file", str(directory)]) == ExitCode.OK
-    assert "waltz disk settle" in capsys.readouterr().out
+    assert "the files may lack what is in the node's journal" in capsys.readouterr().out
     assert run(["disk", "settle", str(directory)]) == ExitCode.OK
     assert "changes of the journal are in the files now" in capsys.readouterr().out
     assert (directory / "waltz-storage.ctl").read_bytes()[:128] != header
@@ -213,6 +213,31 @@ def test_settle_brings_a_crashed_directory_into_the_plain_state(
     assert "there is no waltz-storage.ctl here" in capsys.readouterr().err
 
 
+def test_a_journal_that_is_still_to_be_released_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    directory = tmp_path / "node"
+    directory.mkdir()
+    _crashed_with_a_journal(directory)
+    monkeypatch.setattr("waltz_storage.engine.journal.directory.release_journal", killed)
+    assert run(["disk", "settle", str(directory)]) == ExitCode.FAILED
+    assert run(["disk", "settle", str(directory)]) == ExitCode.FAILED
+    assert "its journal cannot be released: Input/output error" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert run(["disk", "dump-control-file", str(directory)]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "cluster key 00000000-0000-0000-0000-000000000007" in shown
+    assert "the files lack nothing, and the node's journal is still to be released" in shown
+    assert f"`waltz disk settle {directory}` does that" in shown
+    assert run(["disk", "check", str(directory)]) == ExitCode.OK
+    assert run(["disk", "settle", str(directory)]) == ExitCode.OK
+    assert run(["disk", "dump-control-file", str(directory)]) == ExitCode.OK
+    assert "released" not in capsys.readouterr().out
+
+
 def test_settle_names_the_partitions_whose_files_were_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,6 +251,7 @@ def test_settle_names_the_partitions_whose_files_were_missing(
     (directory / "1").rename(tmp_path / "away")
     assert run(["disk", "settle", str(directory), "--output", "json"]) == ExitCode.DEGRADED
     captured = capsys.readouterr()
+    assert "0.13.2 would open them as they are" in captured.err
     shown = json.loads(captured.out)
     assert shown["lacking"] == [1]
     assert shown["closed"] == []

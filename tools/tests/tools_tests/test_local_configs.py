@@ -13,9 +13,9 @@ from waltz_client.settings import ClientSettings
 from waltz_cluster.config.settings import CliSettings
 from waltz_testkit.ports import free_port
 from waltz_tools.errors import JavaMissingError
-from waltz_tools.local import configs, java
+from waltz_tools.local import configs, java, private
 from waltz_tools.local.process import ManagedProcess
-from waltz_tools.local.zookeeper import ZooKeeperFiles, find_jars, is_serving, render_config
+from waltz_tools.local.zookeeper import ENVIRONMENT, ZooKeeperFiles, find_jars, is_serving, render_config
 
 COMMON = configs.common_keys(21_000, 4_000)
 
@@ -84,11 +84,18 @@ def test_only_the_jars_of_zookeeper_are_on_the_class_path() -> None:
     assert len(names) < 50
 
 
-async def test_zookeeper_starts_on_the_machines_java_and_stops(tmp_path: Path) -> None:
-    port = free_port()
-    files = ZooKeeperFiles.under(tmp_path, tmp_path)
+@pytest.mark.parametrize("name", ["plain", "a b", "Größe\\1 #%20,😀", "line\nbreak"])
+async def test_zookeeper_starts_on_the_machines_java_in_its_directory_and_stops(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java reads properties as ISO-8859-1, with backslashes as escapes, and names of files as the locale
+    says."""
+    monkeypatch.setenv("LC_ALL", "C")
+    port, directory = free_port(), tmp_path / name
+    files = ZooKeeperFiles.under(directory, directory / "conf")
+    private.make_folder(directory / "conf")
     files.write(port)
-    process = ManagedProcess("zookeeper", files.command(), tmp_path / "log", {})
+    process = ManagedProcess("zookeeper", files.command(), tmp_path / "log", ENVIRONMENT)
     await process.start()
     try:
         async with asyncio.timeout(30):
@@ -98,6 +105,9 @@ async def test_zookeeper_starts_on_the_machines_java_and_stops(tmp_path: Path) -
     finally:
         assert await process.stop(10)
     assert not await is_serving(port)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "log"])
+    assert [path.name for path in files.data_dir.iterdir()] == ["version-2"]
+    assert " INFO " in (tmp_path / "log").read_text(), "its settings of logging were found"
 
 
 async def test_zookeeper_is_not_asked_in_the_moment_in_which_it_opens_its_port() -> None:

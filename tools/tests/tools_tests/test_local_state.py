@@ -1,5 +1,6 @@
 """The cluster directory: lock, memory of ports and shape, left-over processes."""
 
+import os
 import random
 import socket
 import subprocess
@@ -73,6 +74,13 @@ def test_a_directory_with_something_else_is_refused_and_nothing_in_it_changes(
     ):
         ClusterDirectory(tmp_path).open()
     assert _contents(tmp_path) == before
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    """Java has no name for such a file."""
+    with pytest.raises(LocalClusterError, match="is no name in UTF-8"):
+        ClusterDirectory(tmp_path / os.fsdecode(b"\xff")).open()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cluster_json_of_somebody_else_is_refused_and_nothing_next_to_it_changes(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ and what reads storage directories on names that are no files."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -21,7 +22,9 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId
 from waltz_runtime.exit_code import ExitCode
+from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.fence_repair import read_fence
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_tools.__main__ import run
 from waltz_tools.cli import storage_repairs
@@ -147,6 +150,46 @@ def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
                 assert code == ExitCode.FAILED
                 assert f"its key is {OTHER_KEY}, ZooKeeper has {key}" in err
         assert read_fence(str(directory), 0, held, 2)[0] == (3 if own else 51)
+
+
+def test_the_fence_of_a_killed_node_is_lowered_with_its_journal_elsewhere(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def created() -> UUID:
+        session = zookeeper.session()
+        made = await seeding.create(session, "/own", "lab", 2)
+        await StoreMetadata(session, "/own").create_partition(0, PartitionMetadata(1, 2, {}))
+        return made.params.cluster_key
+
+    key = asyncio.run(created())
+    config = tmp_path / "own.yaml"
+    config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /own\nssl.enabled: false\n")
+    running, directory, journal = tmp_path / "running", tmp_path / "node", tmp_path / "fast"
+    running.mkdir()
+    manager = StorageManager.open(
+        str(running),
+        cluster_key=key,
+        num_partitions=2,
+        now_ms=lambda: 1,
+        journal=JournalSettings(str(journal), 1 << 16, 2),
+        journal_id=uuid4(),
+    )
+    manager.assign(0).raise_fence(51)
+    manager.commit()
+    shutil.copytree(running, directory)  # as a kill leaves it
+    before = {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+    command = ["storage", "lower-fence", "-c", str(config), str(directory), "-p", "0"]
+    assert run([*command, "--journal", str(journal), "--dry-run"]) == ExitCode.FAILED
+    assert f"`waltz disk settle {directory}` first, with --journal" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+    assert run([*command, "--journal", str(journal), "--yes"]) == ExitCode.OK
+    assert "lowered partition 0: 51 to 3" in capsys.readouterr().out
+    assert run([*command, "--dry-run"]) == ExitCode.OK
+    assert "no fence is too high" in capsys.readouterr().out
+    with contextlib.suppress(StorageError):
+        manager.close()
 
 
 @pytest.mark.parametrize(("given_out", "fence"), [(40, 41), (80, 51), (1, 3)])

@@ -2,7 +2,9 @@
 an outage."""
 
 import builtins
+import errno
 import json
+import os
 import re
 import ssl
 import time
@@ -12,6 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from waltz_protocol.aio.tls import TlsSettings, certificate_names, client_context, server_context
 from waltz_runtime.exit_code import ExitCode
@@ -266,6 +274,95 @@ def test_wrong_command_lines(
     assert run(["tls", *(str(directory) if each == "D" else each for each in arguments)]) == ExitCode.USAGE
     assert said in capsys.readouterr().err
     assert not directory.exists()
+
+
+def test_a_renewal_that_is_interrupted_between_key_and_certificate(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No process starts with such a folder: it is named, and renewed with the next attempt."""
+    real = os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if target == made / "h1" / "tls.crt":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            run(["tls", "renew", str(made), "h1"])
+    assert not list(made.rglob(".*")), "nothing that was prepared is left"
+    for path in (made, made / "h1", made / "h1" / "tls.crt"):
+        shown = {each["file"]: each["problem"] for each in _shown(capsys, path, ExitCode.DEGRADED)}
+        found = {Path(file): problem for file, problem in shown.items() if problem}
+        assert found == {made / "h1" / "tls.crt": "tls.key is no private key that belongs to the certificate"}
+    run(["tls", "show", str(made)])
+    assert f"{made}/h1/tls.crt: tls.key is no private key that belongs" in capsys.readouterr().err
+    assert run(["tls", "init", str(made), "--server", "h1=127.0.0.1,h1.example.com"]) == ExitCode.FAILED
+    assert f"tls renew {made} h1` makes both again" in capsys.readouterr().err
+    assert run(["tls", "renew", str(made), "h1"]) == ExitCode.OK
+    _shown(capsys, made)
+    assert run(["tls", "init", str(made), "--server", "h1=127.0.0.1,h1.example.com"]) == ExitCode.OK
+
+
+def test_a_renewal_prepares_both_files_before_it_replaces_one(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that is full, or an interrupt while it writes, leaves the pair of before."""
+    before, real = _contents(made), os.fsync
+    synced: list[int] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    assert run(["tls", "renew", str(made), "h1"]) == ExitCode.FAILED
+    assert _contents(made) == before
+
+
+@pytest.mark.parametrize("key", ["absent", "unreadable", "with a password"])
+def test_a_key_that_cannot_be_compared_is_no_problem(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    file = made / "h1" / "tls.key"
+    if key == "absent":
+        file.unlink()
+    elif key == "unreadable":
+        real = Path.read_bytes
+
+        def read(path: Path) -> bytes:
+            if path == file:
+                raise PermissionError
+            return real(path)
+
+        monkeypatch.setattr(Path, "read_bytes", read)
+    else:
+        private = load_pem_private_key(file.read_bytes(), None)
+        locked = BestAvailableEncryption(b"secret")
+        file.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    assert {each["problem"] for each in _shown(capsys, made)} == {None}
+
+
+def test_a_lifetime_beyond_that_of_the_authority_is_refused_or_named(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A certificate ends with its authority."""
+    for command in (["init", str(made), "--server", "h2"], ["renew", str(made)]):
+        assert run(["tls", *command, "--days", "100000"]) == ExitCode.USAGE
+        assert "3650" in capsys.readouterr().err
+    assert not (made / "h2").exists()
+    assert run(["tls", "renew", str(made), "--days", "3650"]) == ExitCode.OK
+    assert "with their authority" not in capsys.readouterr().err
+    later = time.time() + 3_500 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    for command in (["init", str(made), "--server", "h2"], ["renew", str(made), "--output", "json"]):
+        assert run(["tls", *command]) == ExitCode.OK
+        said = capsys.readouterr().err
+        assert "end with their authority, after 150 days instead of 365" in said
+        assert f"tls renew {made} --new-authority`" in said
 
 
 def test_no_directory_and_no_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

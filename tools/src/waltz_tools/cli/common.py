@@ -240,7 +240,11 @@ def render_listings(output: OutputFormat, listings: Sequence[Listing]) -> None:
     if output is OutputFormat.JSON:
         print_json({listing.name: listing.objects() for listing in listings})
         return
-    console = out_console()
+    print_tables(out_console(), listings)
+
+
+def print_tables(console: Console, listings: Sequence[Listing]) -> None:
+    """Each as a table, an empty one as its title."""
     for listing in listings:
         if not listing.rows:
             console.print(_title(listing))

@@ -86,7 +86,7 @@ def dump_control_file(
     """Show cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an
     entry is damaged."""
     from waltz_storage.engine.inspect import inspect_control_file
-    from waltz_storage.engine.journal.directory import RESETTING_VERSION
+    from waltz_storage.engine.journal.directory import RELEASING_VERSION, RESETTING_VERSION
 
     directory = path if path.is_dir() else path.parent
     if not path.is_dir() and path.name != CONTROL_FILE_NAME:
@@ -124,6 +124,11 @@ def dump_control_file(
     render_listings(output, [listing])
     if header.version == RESETTING_VERSION and output is OutputFormat.TABLE:
         print_line(f"a reset did not end: run `waltz storage restore-reset {directory}` again")
+    elif header.version == RELEASING_VERSION and output is OutputFormat.TABLE:
+        print_line(
+            "the files lack nothing, and the node's journal is still to be released: once the node is stopped, "
+            f"`waltz disk settle {directory}` does that"
+        )
     elif header.version and output is OutputFormat.TABLE:
         print_line(f"the files may lack what is in the node's journal: {SETTLE} {directory}")
     if damaged:
@@ -164,7 +169,8 @@ def settle(
     if found.lacking:
         problems.append(
             f"files of partition {', '.join(map(str, found.lacking))} were missing, so changes of them could not be made; a node "
-            "refuses these copies as damaged, also when the files are there again: let its peers refill them"
+            "refuses these copies as damaged, also when the files are there again, and 0.13.2 would open them as they are: let "
+            "its peers refill them before"
         )
     if problems:
         raise DegradedError("; ".join(problems))

@@ -16,13 +16,14 @@ from waltz_cluster.replica_rules import Standing
 from waltz_runtime.visible import visible
 from waltz_tools.cli.common import Context, Listing, listing_table
 from waltz_tools.cli.figures import days_or_none, duration_or_none, size_or_none
+from waltz_tools.console.history import rates
 from waltz_tools.console.reports import NOTHING_SINCE, Since, since
 
 
 def status_listings(
-    status: ClusterStatus, rates: Mapping[int, float] | None = None, lately: Since = NOTHING_SINCE
+    status: ClusterStatus, appends: Mapping[int, float] | None = None, lately: Since = NOTHING_SINCE
 ) -> list[Listing]:
-    """Tables of the page. `rates`: appends per second of each partition, and `lately`: how long they took,
+    """Tables of the page. `appends`: appends per second of each partition, and `lately`: how long they took,
     for the live page."""
     servers = Listing("servers", f"{len(status.servers)} servers", ["Server", "Id", "Partitions", "Problem"])
     for server in status.servers:
@@ -38,7 +39,7 @@ def status_listings(
         "Replicas",
         "Problem",
     ]
-    if rates is not None:
+    if appends is not None:
         columns[6:6] = ["Appends/s", "Latency"]
     partitions = Listing("partitions", f"{len(status.partitions)} partitions", columns)
     for partition in status.partitions:
@@ -55,22 +56,22 @@ def status_listings(
             "; ".join(map(_replica, partition.replicas)),
             _problem(partition),
         ]
-        if rates is not None:
+        if appends is not None:
             latency = duration_or_none(lately.means.get(partition.partition_id))
-            cells[6:6] = [round(rates.get(partition.partition_id, 0.0), 1), latency]
+            cells[6:6] = [round(appends.get(partition.partition_id, 0.0), 1), latency]
         partitions.add(*cells)
     head = Listing("cluster", f"cluster {status.name}, key {status.cluster_key}", ["Name", "Key", "Problems"])
     head.add(status.name, status.cluster_key, len(problems(find(status))))
-    if rates is not None:
-        _add_figures(head, rates, lately)
+    if appends is not None:
+        _add_figures(head, appends, lately)
     return [head, servers, nodes, partitions]
 
 
-def _add_figures(head: Listing, rates: Mapping[int, float], lately: Since) -> None:
+def _add_figures(head: Listing, appends: Mapping[int, float], lately: Since) -> None:
     """The figures of the console's overview, in the same words."""
     head.columns = [*head.columns, "Appends/s", "Latency p50", "Latency p99"]
     latency = map(duration_or_none, (lately.p50_seconds, lately.p99_seconds))
-    head.rows = [(*head.rows[0], round(sum(rates.values()), 1), *latency)]
+    head.rows = [(*head.rows[0], round(sum(appends.values()), 1), *latency)]
 
 
 def _nodes(status: ClusterStatus) -> Listing:
@@ -113,9 +114,8 @@ def _replica(replica: Replica) -> str:
 async def live(
     context: Context, interval_seconds: float, count: int, show: Callable[[list[Listing], list[str]], None]
 ) -> None:
-    """Show tables and problems until cancelled, or `count` times. The rate is that of the newest stored
-    transaction."""
-    before: dict[int, int] = {}
+    """Show tables and problems until cancelled, or `count` times. The rates are those of the console."""
+    before: ClusterStatus | None = None
     loop = asyncio.get_running_loop()
     then, looks = loop.time(), 0
     reports: list[ServerReport] = []
@@ -131,13 +131,10 @@ async def live(
             timeout_seconds=interval_seconds,
         )
         now = loop.time()
-        marks = {p.partition_id: _newest(p) for p in status.partitions}
-        rates = {
-            p: max(0, mark - before[p]) / max(now - then, 0.001) for p, mark in marks.items() if p in before
-        }
+        found = rates(before, status, max(now - then, 0.001))
         lately = since(earlier, reports, now - then)
-        before, then = marks, now
-        show(status_listings(status, rates, lately), problems(find(status)))
+        before, then = status, now
+        show(status_listings(status, found.partitions, lately), problems(find(status)))
         looks += 1
         if looks == count:
             return
@@ -148,7 +145,3 @@ def page(listings: list[Listing], lines: list[str]) -> Group:
     """The page as one thing to draw."""
     tables = [listing_table(listing) for listing in listings]
     return Group(*tables, *(Text(visible(line), style="bold red") for line in lines))
-
-
-def _newest(partition: PartitionStatus) -> int:
-    return max((r.last_transaction for r in partition.replicas if r.last_transaction is not None), default=-1)

@@ -33,6 +33,10 @@ from waltz_tools.cli.common import (
 from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.errors import UsageError
 
+JournalOption = Annotated[
+    Path | None, typer.Option(help="storage.journal.directory, if the node has its journal elsewhere.")
+]
+
 
 def restore_reset(
     directory: Annotated[
@@ -41,10 +45,7 @@ def restore_reset(
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")
     ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="storage.journal.directory, if the node has its journal elsewhere."),
-    ] = None,
+    journal: JournalOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
@@ -194,6 +195,7 @@ def lower_fence(
         Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
     ],
     partition: PartitionsOption,
+    journal: JournalOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
@@ -203,13 +205,16 @@ def lower_fence(
     Each is set to the session after the last that ZooKeeper gave out and that any node completed, so every
     session that ever was stays fenced off: both are asked again right before a fence is written, since
     sessions are given out while the question is open. All other replicas must answer, and the directory must
-    be one of the cluster of the configuration.
+    be one of the cluster of the configuration. What the journal of a killed node holds is brought into its
+    files first; --dry-run names `waltz disk settle` for that, and changes nothing.
     """
     chosen = parse_partitions(partition)
 
     async def work(c: Context) -> tuple[StoreParams, dict[int, int], dict[int, int]]:
         _, params = await read_params(c.store, c.root)
-        found = {p: stopped_node.fence_of(directory, p, params)[0] for p in chosen}
+        found = {
+            p: stopped_node.fence_of(directory, p, params, journal, replay=not dry_run)[0] for p in chosen
+        }
         return params, found, {p: await lowest_free_session(c.store, c.root, p, tls=c.tls) for p in chosen}
 
     params, found, to = run_admin(config, work)
@@ -219,7 +224,7 @@ def lower_fence(
         for number in list(lowered):
             to[number] = max(to[number], await lowest_free_session(c.store, c.root, number, tls=c.tls))
             if found[number] > to[number]:
-                stopped_node.lower_fence(directory, number, to[number], params)
+                stopped_node.lower_fence(directory, number, to[number], params, journal)
             else:
                 lowered.remove(number)
 

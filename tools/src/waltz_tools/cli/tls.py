@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waltz_runtime.visible import visible
 from waltz_tools.cli.common import Listing, OutputFormat, OutputOption, print_line, render_listings
 from waltz_tools.errors import DegradedError, ToolError, UsageError
+from waltz_tools.invocation import as_started
 
 if TYPE_CHECKING:
     from waltz_admin.authority import CertificateInfo
@@ -73,6 +76,8 @@ def init(
     folder = _folder(directory)
     made = folder.init(cluster, wanted, days)
     _show(folder.show(), output)
+    if made:
+        _say_if_shorter(folder, days)
     if output is OutputFormat.TABLE:
         print_line(f"made: {', '.join(made) or 'nothing, all of it is there'}")
         print_line(
@@ -120,6 +125,7 @@ def renew(
         done, following = "Only the present authority is trusted.", "copy the folders to their machines"
     else:
         done = f"renewed: {', '.join(folder.renew(names or (), days))}; the authority is the same."
+        _say_if_shorter(folder, days)
         following = "copy these folders to their machines; processes take over what has changed on their own"
     _show(folder.show(), output)
     if output is OutputFormat.TABLE:
@@ -141,7 +147,8 @@ def show(
     ] = SOON_DAYS,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show names and expiry. Exit code 3 when a certificate has expired, or will soon."""
+    """Show names and expiry. Exit code 3 when a certificate has expired, or will soon, or when the key next
+    to it is not its own."""
     with _installed():
         from waltz_tools.certificates import show_files
     if (path / "tls.crt").exists():
@@ -153,6 +160,13 @@ def show(
     else:
         shown = show_files([path], time.time())
     _show(shown, output)
+    if wrong := [each for each in shown if each.problem]:
+        first_wrong = wrong[0]
+        step = "waltz tls renew" + (" --new-authority" if first_wrong.path.name == "ca.crt" else "")
+        raise DegradedError(
+            f"{len(wrong)} of {len(shown)} certificates have a key that is not theirs; "
+            f"{first_wrong.path}: {first_wrong.problem}; `{step}` makes both again"
+        )
     late = [each for each in shown if each.days < soon]
     if late:
         first = min(late, key=lambda each: each.days)
@@ -167,17 +181,27 @@ def _when(first: Shown, soon: float) -> str:
     return f"expire within {soon:g} days; {first.path} does on {_date(first.info)}: renew it"
 
 
+def _say_if_shorter(folder: CertificateFolder, days: float) -> None:
+    left = folder.authority_days()
+    if left < days - 1:
+        line = (
+            f"The certificates end with their authority, after {left:.0f} days instead of {days:g}: `waltz tls "
+            f"renew {folder.path} --new-authority` is the first step to another one."
+        )
+        sys.stderr.write(visible(as_started(line)) + "\n")
+
+
 def _show(shown: Sequence[Shown], output: OutputFormat) -> None:
     listing = Listing(
         "certificates",
         "certificates",
-        ["Name", "Common name", "Hosts", "Expires", "Days", "Signed by", "File"],
+        ["Name", "Common name", "Hosts", "Expires", "Days", "Signed by", "File", "Problem"],
     )
     for each in shown:
         info = each.info
         listing.add(
             each.name, info.common_name, list(info.names), _date(info), int(each.days // 1), each.signed_by,
-            str(each.path),
+            str(each.path), each.problem or None,
         )  # fmt: skip
     render_listings(output, [listing])
 

@@ -88,9 +88,8 @@ def import_(
     if dry_run:
         render_listings(output, _import_listings(tree, found))
         return
-    if not yes:
-        render_listings(OutputFormat.TABLE, _import_listings(tree, found))
-    confirm(f"the tree of {tree.cluster.name}, exported at {tree.exported_at}, is put into ZooKeeper", yes)
+    what = f"the tree of {tree.cluster.name}, exported at {tree.exported_at}, is put into ZooKeeper"
+    confirm(what, yes, _import_listings(tree, found))
     written = run_admin(config, lambda c: write_tree(c.store, c.root, tree))
     late = sorted(found.partitions)
     facts = {
@@ -156,9 +155,7 @@ def rebuild(
     if dry_run:
         render_listings(output, _rebuild_listings(made))
         return
-    if not yes:
-        render_listings(OutputFormat.TABLE, _rebuild_listings(made))
-    confirm(f"the tree of {name} is made from what the storage nodes hold", yes)
+    confirm(f"the tree of {name} is made from what the storage nodes hold", yes, _rebuild_listings(made))
     written = run_admin(config, lambda c: write_tree(c.store, c.root, made.tree))
     line = (
         f"rebuilt {name}: {len(made.partitions)} partitions from their copies, {len(made.unused)} never used"

@@ -276,15 +276,21 @@ class Console:
         return stream
 
     async def _send(
-        self, request: web.Request, stream: web.StreamResponse, event: str, value: pages.Page
+        self,
+        request: web.Request,
+        stream: web.StreamResponse,
+        event: str,
+        value: pages.Page,
+        position: int | None = None,
     ) -> None:
         """ConnectionError when the page was closed, or its session has ended: with the next beat at the
-        latest."""
+        latest. `position`: what the browser names after a lost connection (`Last-Event-ID`)."""
         if not self._sessions.knows(request.cookies.get(self.cookie)):
             raise ConnectionAbortedError("the session of this stream has ended")
         if self.http is not None:
             self.http.answered(request)
-        await stream.write(f"event: {event}\ndata: {json.dumps(value)}\n\n".encode())
+        name = "" if position is None else f"id: {position}\n"
+        await stream.write(f"{name}event: {event}\ndata: {json.dumps(value)}\n\n".encode())
 
     # ---- records
 
@@ -317,13 +323,15 @@ class Console:
         self._check_data()
         partition = _number(request, "partition", 0)
         wanted = Search.of(request.query.get("header") or None, _optional(request, "client"))
+        seen = _position(request)
         stream = await self._open_stream(request)
         try:
             async with asyncio.TaskGroup() as group:
                 beat = group.create_task(self._beat(request, stream))
                 try:
-                    async for page in self._records.follow(partition, wanted):
-                        await self._send(request, stream, "records", page)
+                    async for position, page in self._records.follow(partition, wanted, seen):
+                        event = "records" if "rows" in page else "position"
+                        await self._send(request, stream, event, page, position)
                 except (WaltzClientError, AdminError) as error:
                     await self._send(request, stream, "failed", {"error": str(error)})
                 beat.cancel()
@@ -403,8 +411,18 @@ def _number(request: web.Request, name: str, default: int) -> int:
     return default if found is None else found
 
 
+def _position(request: web.Request) -> int | None:
+    """The last transaction that a page that follows knows of, where its connection was cut; -1 is before the
+    first one."""
+    text = request.headers.get("Last-Event-ID", "")
+    return -1 if text == "-1" else _parsed("Last-Event-ID", text)
+
+
 def _optional(request: web.Request, name: str) -> int | None:
-    text = request.query.get(name, "")
+    return _parsed(name, request.query.get(name, ""))
+
+
+def _parsed(name: str, text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:

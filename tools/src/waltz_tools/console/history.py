@@ -38,28 +38,31 @@ def newest(partition: PartitionStatus) -> int:
 
 
 def rates(before: ClusterStatus | None, after: ClusterStatus, seconds: float) -> Rates:
-    """Of the time between two observations; nothing without an earlier one."""
+    """Of the time between two observations; nothing without an earlier one. A partition is compared by the
+    copies that had a vote and answered both times: after a moment without them its log is not new."""
     if before is None or seconds <= 0:
         return Rates({}, 0.0, {})
-    marks = {p.partition_id: newest(p) for p in before.partitions}
-    found = {
-        p.partition_id: max(0, newest(p) - marks[p.partition_id]) / seconds
-        for p in after.partitions
-        if p.partition_id in marks
-    }
-    old = {
-        (r.node, p.partition_id): r.last_transaction
-        for p in before.partitions
+    old, new = _marks(before), _marks(after)
+    copies = {key: max(0, new[key][0] - old[key][0]) / seconds for key in new if key in old}
+    then: dict[int, int] = {}
+    now: dict[int, int] = {}
+    for node, number in copies:
+        (was, voted), (reached, votes) = old[node, number], new[node, number]
+        if voted and votes:
+            then[number] = max(was, then.get(number, was))
+            now[number] = max(reached, now.get(number, reached))
+    found = {number: max(0, now[number] - then[number]) / seconds for number in sorted(now)}
+    return Rates(found, sum(found.values()), copies)
+
+
+def _marks(status: ClusterStatus) -> dict[tuple[str, int], tuple[int, bool]]:
+    """(node, partition) -> the last transaction of the copy, where it is known, and whether it has a vote."""
+    return {
+        (r.node, p.partition_id): (r.last_transaction, r.votes)
+        for p in status.partitions
         for r in p.replicas
         if r.last_transaction is not None
     }
-    copies = {
-        key: max(0, r.last_transaction - old[key]) / seconds
-        for p in after.partitions
-        for r in p.replicas
-        if r.last_transaction is not None and (key := (r.node, p.partition_id)) in old
-    }
-    return Rates(found, sum(found.values()), copies)
 
 
 def changes(before: ClusterStatus | None, after: ClusterStatus, at: float) -> list[Change]:

@@ -34,6 +34,8 @@ FOLLOW_BATCH = 100
 """Transactions in one message to a page that follows; of more the last ones are shown, the rest is
 counted."""
 FOLLOW_PAUSE_SECONDS = 0.25
+MAX_MISSED = 1_000
+"""Transactions that a page that follows gets of what came while its connection was cut."""
 
 Page = dict[str, object]
 
@@ -138,19 +140,28 @@ class RecordReader:
                 (found,) = [one async for one in feed]
             return {**_fields(found), **views(found.data or b"")}
 
-    async def follow(self, partition: int, wanted: Search | None) -> AsyncIterator[Page]:
-        """What is appended from now on, in messages of at most `FOLLOW_BATCH` transactions, a few per
-        second."""
+    async def follow(
+        self, partition: int, wanted: Search | None, seen: int | None = None
+    ) -> AsyncIterator[tuple[int, Page]]:
+        """What is appended from now on, or after `seen`, the last transaction that a page knows of, whose
+        connection was cut: at most the last `MAX_MISSED` of it. A few messages per second, each with the id
+        of the last transaction looked at. First how many were left out (`missed`), then at most
+        `FOLLOW_BATCH` transactions in each; none where nothing of a batch is wanted."""
         async with self.client() as client:
             _check(partition, client)
-            header = None if wanted is None else wanted.header
-            async with client.feed(partition, after=None, where=header) as feed:
+            end = await client.high_water_mark(partition, deadline_seconds=ANSWER_SECONDS)
+            seen = end if seen is None else min(seen, end)
+            start = max(seen, end - MAX_MISSED)
+            yield start, {"missed": start - seen}
+            payload = True if wanted is None or wanted.header is None else wanted.header
+            # Not `where`: the page has to know how far the log was looked at.
+            async with client.feed(partition, after=start, with_data=payload) as feed:
                 async for batch in feed.batches():
                     found = [one for one in batch if wanted is None or wanted(one)]
                     shown = found[-FOLLOW_BATCH:]
-                    if shown:
-                        left_out = len(found) - len(shown)
-                        yield {"rows": [_row(one) for one in shown][::-1], "left_out": left_out}
+                    left_out = len(found) - len(shown)
+                    rows = {"rows": [_row(one) for one in shown][::-1], "left_out": left_out} if shown else {}
+                    yield batch[-1].transaction_id, rows
                     await asyncio.sleep(FOLLOW_PAUSE_SECONDS)
 
     @asynccontextmanager

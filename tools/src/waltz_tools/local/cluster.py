@@ -25,7 +25,7 @@ from waltz_tools.extras import require
 from waltz_tools.local import configs, health, private, seeding
 from waltz_tools.local.process import ManagedProcess
 from waltz_tools.local.state import ClusterDirectory, ClusterState, settle_ports
-from waltz_tools.local.zookeeper import ZooKeeperFiles, is_serving
+from waltz_tools.local.zookeeper import ENVIRONMENT, ZooKeeperFiles, is_serving
 
 ZOOKEEPER = "zookeeper"
 _STORAGE_PORTS = ("storage", "admin", "http")
@@ -186,7 +186,7 @@ class LocalCluster:
         if left_overs:
             self._report(f"ended processes that an earlier run left behind: {', '.join(left_overs)}")
         self._state = self._merged_state(self.directory.load())
-        added = self._settle_ports()
+        self._settle_ports()
         self.directory.save(self.state)
         self._render()
         self._report("starting ZooKeeper")
@@ -206,14 +206,15 @@ class LocalCluster:
                     await admin.add_node(
                         self.storage_endpoint(role), self.port(role, "admin"), _number(role), assign=True
                     )
-            await self._start_all("storage nodes", [role for role in self.storage_roles if role not in added])
+            # Those that have to join, too: after an interrupted join a partition may need the vote of one.
+            await self._start_all("storage nodes", self.storage_roles)
             if not self.state.seeded:
                 await admin.sync_partitions()
                 self.state.seeded = True
                 self.directory.save(self.state)
         await self._start_all("servers", self.server_roles)
         await self.wait_serving()
-        for role in added:
+        for role in list(self.state.joining):
             await self._join(role)
 
     async def stop(self) -> None:
@@ -255,9 +256,10 @@ class LocalCluster:
         """Start one process; with `wait`, returns when it answers. ProcessFailedError when it ends first."""
         process = self._processes.get(role)
         if process is None:
-            process = ManagedProcess(
-                role, self._command(role), self.log_path(role), self.settings.environment
-            )
+            environment = dict(self.settings.environment)
+            if role == ZOOKEEPER:
+                environment |= ENVIRONMENT
+            process = ManagedProcess(role, self._command(role), self.log_path(role), environment)
             self._processes[role] = process
         await process.start()
         self.directory.record_pid(role, process.pid)
@@ -319,8 +321,10 @@ class LocalCluster:
         role = f"storage-{max((_number(name) for name in self.storage_roles), default=0) + 1}"
         self.state.storage_nodes += 1
         settle_ports(self.state, {role: _STORAGE_PORTS}, random.Random(), self._ports)
+        self.state.joining.append(role)
         self.directory.save(self.state)
         self._render()
+        await self.start_role(role)
         await self._join(role)
         return role
 
@@ -332,6 +336,7 @@ class LocalCluster:
             await self.stop_role(role)
         self._processes.pop(role, None)
         del self.state.ports[role]
+        self.state.joining = [other for other in self.state.joining if other != role]
         self.state.storage_nodes -= 1
         self.directory.save(self.state)
 
@@ -349,10 +354,10 @@ class LocalCluster:
 
     async def _join(self, role: str) -> None:
         self._report(f"adding {role}")
-        if not self.is_running(role):
-            await self.start_role(role)
         async with seeding.open_admin(self.client_config) as admin:
             await admin.join_node(self.storage_endpoint(role), self.port(role, "admin"), _number(role))
+        self.state.joining.remove(role)
+        self.directory.save(self.state)
 
     async def _start_all(self, what: str, roles: Iterable[str]) -> None:
         names = list(roles)
@@ -390,8 +395,8 @@ class LocalCluster:
             raise LocalClusterError("a cluster needs at least 1 partition, 1 storage node and 1 server")
         return state
 
-    def _settle_ports(self) -> list[str]:
-        """Ports for every role; the storage roles that a running cluster gets in addition."""
+    def _settle_ports(self) -> None:
+        """Ports for every role; the storage roles that a seeded cluster gets in addition have to join."""
         old = [role for role in self.state.ports if role.startswith("storage-")]
         numbers = [_number(role) for role in old]
         extra = self.state.storage_nodes - len(old)
@@ -400,7 +405,8 @@ class LocalCluster:
         wanted.update(dict.fromkeys([*old, *new], _STORAGE_PORTS))
         wanted.update(dict.fromkeys(self.server_roles, _SERVER_PORTS))
         settle_ports(self.state, wanted, random.Random(), self._ports)
-        return new if self.state.seeded else []
+        if self.state.seeded:
+            self.state.joining += new
 
     def _render(self) -> None:
         state = self.state

@@ -39,7 +39,9 @@ _ROLE = re.compile(r"zookeeper|storage-\d+|server-\d+")
 
 @dataclass(slots=True)
 class ClusterState:
-    """Contents of cluster.json. `ports` maps role to port name to number."""
+    """Contents of cluster.json. `ports` maps role to port name to number. `joining`: the storage nodes of a
+    seeded cluster that have ports and not all of their replicas yet. It is written with their ports, so that
+    a start after an interruption completes the join; a node that has joined and was removed stays out."""
 
     partitions: int
     tls: bool
@@ -47,6 +49,7 @@ class ClusterState:
     servers: int
     seeded: bool = False
     cluster_key: str | None = None
+    joining: list[str] = field(default_factory=list)
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -66,7 +69,14 @@ class ClusterDirectory:
 
     def open(self) -> None:
         """Make the folders and take the lock; DirectoryInUseError when another process has it. A directory
-        that holds something else than a cluster is refused before anything in it changes."""
+        that holds something else than a cluster, or whose name is not UTF-8, is refused before anything in it
+        changes."""
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:
+            raise LocalClusterError(
+                f"{self.path} is no name in UTF-8, and ZooKeeper cannot open it: name another directory"
+            ) from None
         try:
             if self._holds_something_else() and self.load() is None:
                 raise LocalClusterError(

@@ -51,6 +51,10 @@ rootLogger.appenderRef.console.ref = console
 """
 
 
+ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
+"""Of the process: in a locale of ASCII Java opens no file whose name has another letter."""
+
+
 @dataclass(frozen=True, slots=True)
 class ZooKeeperFiles:
     """Where a local ZooKeeper keeps its data and its two configuration files."""
@@ -97,7 +101,14 @@ def render_config(data_dir: Path, port: int) -> str:
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "ruok,srvr",
     }
-    return "".join(f"{key}={value}\n" for key, value in lines.items())
+    return "".join(f"{key}={_property(str(value))}\n" for key, value in lines.items())
+
+
+def _property(value: str) -> str:
+    """The value as Java reads it from a file of properties: in ISO-8859-1, with backslashes as escapes."""
+    units = value.encode("utf-16-be").hex()
+    codes = (int(units[at : at + 4], 16) for at in range(0, len(units), 4))
+    return "".join(chr(code) if 0x20 < code < 0x7F and code != 0x5C else f"\\u{code:04x}" for code in codes)
 
 
 def find_jars() -> list[Path]:

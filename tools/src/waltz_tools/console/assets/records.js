@@ -1,6 +1,6 @@
 // Transactions of a partition: pages of them, one of them in every form, and what comes in.
 
-import { ask, post } from "./api.js";
+import { ask, post, whyRefused } from "./api.js";
 import { bytes, copyButton, count, h, pill } from "./dom.js";
 import { Table } from "./table.js";
 
@@ -105,22 +105,46 @@ class Records {
     const query = new URLSearchParams({ partition: this.partition.value || "0" });
     if (this.header.value) query.set("header", this.header.value);
     if (this.client.value) query.set("client", this.client.value);
-    this.stream = new EventSource(`/api/follow?${query}`);
+    const path = `follow?${query}`;
+    const stream = new EventSource(`/api/${path}`);
+    this.stream = stream;
     this.live.setAttribute("aria-pressed", "true");
     this.live.textContent = "Stop following";
     this.says.textContent = "Waiting for what is appended…";
     let out = 0;
-    this.stream.addEventListener("records", (event) => {
+    let missed = 0;
+    let lost = false;
+    const state = () => {
+      const lacks = [];
+      if (out) lacks.push(`${count(out)} came too fast to be shown`);
+      if (missed) lacks.push(`${count(missed)} came while there was no connection, and were not looked at`);
+      this.says.textContent = lacks.length ? `Live; ${lacks.join("; ")}.` : "Live.";
+    };
+    stream.addEventListener("position", (event) => {
+      missed += JSON.parse(event.data).missed || 0;
+      if (lost || missed) state();
+      lost = false;
+    });
+    stream.addEventListener("records", (event) => {
       const { rows, left_out } = JSON.parse(event.data);
       out += left_out;
       this.rows = [...rows, ...this.rows].slice(0, MAX_FOLLOWED);
       this.table.show(this.rows, `Partition ${this.partition.value}, live`);
-      this.says.textContent = out ? `${count(out)} came too fast to be shown.` : "Live.";
+      state();
     });
-    this.stream.addEventListener("failed", (event) => {
+    stream.addEventListener("failed", (event) => {
       this.unfollow();
       this.says.textContent = JSON.parse(event.data).error;
     });
+    stream.onerror = async () => {
+      lost = true;
+      this.says.textContent = "No connection to the console; trying again…";
+      if (stream.readyState !== EventSource.CLOSED) return; // a browser repeats on its own, with the last position
+      const reason = await whyRefused(path);
+      if (this.stream !== stream) return; // somebody has stopped it meanwhile
+      this.unfollow();
+      this.says.textContent = reason || "The connection was refused: follow again.";
+    };
   }
 
   unfollow() {
