@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--long", action="store_true", help="with the long scenarios, most of which attack the cluster"
     )
+    parser.add_argument("--journal", action="store_true", help="storage nodes have the node journal")
     parser.add_argument("--seed", type=int, default=1, help="of the times at which the operator is killed")
     options = parser.parse_args(arguments)
     missing = what_is_missing()
@@ -80,7 +81,8 @@ def _run(options: argparse.Namespace, folder: Path) -> list[report.Result]:
                     images.build_spark
                 )  # needed late; the scenario asks for it again, and finds it done
                 print(f"e2e: images built and loaded after {time.monotonic() - start:.0f} s", flush=True)
-            return run_all(World(Kubectl(kubeconfig, NAMESPACE)), scenarios, folder, seed=options.seed)
+            world = World(Kubectl(kubeconfig, NAMESPACE), journal=options.journal)
+            return run_all(world, scenarios, folder, seed=options.seed)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tests.e2e import kind
 from tests.e2e.images import TAG
 from tests.e2e.kubectl import Kubectl, wait_until
 from tests.e2e.shell import run
-from tests.integration.authority import Authority
+from tests.integration.authority import Authority, of_rsa
 from tests.interop.live import key_stores
 from tests.interop.live.release import MAIN, SETTING, Release
 
@@ -85,7 +85,9 @@ class OldCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
         domain = f"{_SUBDOMAIN}.{kubectl.namespace}.svc"
         self.domain = domain
-        self.authority: Authority = key_stores.make(self._folder, f"*.{domain}", f"*.{domain}.cluster.local")
+        self.authority: Authority = key_stores.make(
+            self._folder, f"*.{domain}", f"*.{domain}.cluster.local", make_key=of_rsa
+        )
 
     def address(self, node: str) -> str:
         """host:port of a storage node, as it is in ZooKeeper."""

@@ -31,7 +31,11 @@ def run_all(world: World, scenarios: Sequence[Scenario], folder: Path, *, seed: 
             chance = random.Random(f"{seed}/{number}").randrange(2**32)
             if scenario.beside:
                 print(f"e2e: {scenario.name} begins, alongside the next ones", flush=True)
-                beside.append(background.submit(run_one, World(world.kubectl), scenario, folder, chance))
+                beside.append(
+                    background.submit(
+                        run_one, World(world.kubectl, journal=world.journal), scenario, folder, chance
+                    )
+                )
                 continue
             if not scenario.written:
                 results += _ended(beside)

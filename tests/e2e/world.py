@@ -31,8 +31,11 @@ class World:
         first_node: str = kind.NODES[0],
         namespace: str = NAMESPACE,
         name: str = CLUSTER,
+        *,
+        journal: bool = False,
     ) -> None:
         self.name = name
+        self.journal = journal
         self.kubectl = kubectl.in_namespace(namespace)
         self.first_node = first_node
         self.load = Load(self.kubectl, self.first_node)
@@ -41,12 +44,14 @@ class World:
     # -- the object ------------------------------------------------------------------------------------------
 
     def specification(self) -> dict[str, Any]:
-        """The WaltzCluster of the run: tests/e2e/cluster.yaml with this run's image tags."""
+        """tests/e2e/cluster.yaml with the image tags of this run, and the journal if it asks for it."""
         body: dict[str, Any] = yaml.safe_load((ROOT / "tests/e2e/cluster.yaml").read_text())
         images = body["spec"]["images"]
         body["spec"]["images"] = {role: f"waltz-{role}:{TAG}" for role in images}
         managed = body["spec"]["zookeeper"]["managed"]
         managed["podTemplate"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.first_node}
+        if self.journal:
+            body["spec"]["storage"]["journal"] = {"size": "16Mi"}
         return body
 
     def change(self, **spec: Any) -> None:

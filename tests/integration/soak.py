@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.integration import journals
 from tests.integration.replicas import administrator, compare_replicas
 from tests.integration.soak_rounds import Plan, Round, rounds
 from tests.integration.workload import History, Verdict, Workload, check_log
@@ -47,10 +48,10 @@ async def run_round(cluster: LocalCluster, workload: Workload, each: Round) -> f
     return seconds
 
 
-async def soak(directory: Path, plan: Plan, *, tls: bool) -> bool:
+async def soak(settings: LocalSettings, plan: Plan) -> bool:
     """All rounds; True when all of them passed."""
     passed = True
-    async with LocalCluster(LocalSettings(directory, partitions=4, tls=tls)) as cluster:
+    async with LocalCluster(settings) as cluster:
         workload = Workload(cluster.client_config, writers=2)
         planned = rounds(cluster, plan)
         for number, each in enumerate(planned, start=1):
@@ -72,12 +73,19 @@ def main() -> int:
         "--pause-seconds", type=float, default=60.0, help="how long one storage node is stopped"
     )
     parser.add_argument("--no-tls", action="store_true")
+    journals.add_option(parser)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)  # lost connections are what this is about
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="waltz-soak-") as directory:
         plan = Plan(arguments.kills, arguments.pause_seconds)
-        passed = asyncio.run(soak(Path(directory), plan, tls=not arguments.no_tls))
+        settings = LocalSettings(
+            Path(directory),
+            partitions=4,
+            tls=not arguments.no_tls,
+            overrides=journals.overrides(arguments.journal),
+        )
+        passed = asyncio.run(soak(settings, plan))
     print(f"{'PASS' if passed else 'FAIL'} after {time.monotonic() - started:.0f} s")
     return 0 if passed else 1
 

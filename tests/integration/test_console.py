@@ -212,6 +212,18 @@ def test_a_record_is_opened_and_a_new_one_comes_in(window: Browser, live: Live) 
     )
 
 
+def test_a_page_that_cannot_follow_says_why(window: Browser) -> None:
+    window.script("location.hash = '#/records?partition=2&header=seven'")
+    window.see("a header filter is VALUE")  # of the page of records
+    window.script("document.querySelector('[role=status]').textContent = ''")
+    window.script(
+        "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Follow').click()"
+    )
+    window.see("a header filter is VALUE")
+    assert "Stop following" not in window.text()
+    assert all("400 (Bad Request)" in one for one in window.log()), "these refusals only"
+
+
 def test_a_node_that_hangs_is_on_the_screen_and_then_no_longer(window: Browser, live: Live) -> None:
     window.keys("1")
     window.see("All is well")

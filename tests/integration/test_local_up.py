@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from waltz_client import WaltzClient
+from waltz_testkit.ports import hold_ports
 from waltz_tools.local import LocalCluster, LocalSettings
 
 WALTZ = [sys.executable, "-m", "waltz_tools"]
@@ -39,7 +40,9 @@ async def waltz(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
 async def up(
     directory: Path, *options: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, dict[str, object]]]:
-    """`waltz local up --output json`: the process and what it printed; stopped by Ctrl-C at the end."""
+    """`waltz local up --output json`: the process and what it printed; stopped by Ctrl-C at the end. Its
+    ports are reserved from then on, so that no other test has one before the next start of the
+    directory."""
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", 'umask 0 && exec "$@"', "up", *WALTZ),
         *("local", "up", "--data", str(directory), "--output", "json", *options),
@@ -60,6 +63,8 @@ async def up(
             process.send_signal(signal.SIGINT)
         async with asyncio.timeout(SECONDS):
             await process.communicate()
+        ports = json.loads((directory / "cluster.json").read_text())["ports"]
+        hold_ports(number for role in ports.values() for number in role.values())
 
 
 async def test_what_it_prints_works_as_it_is_printed(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def an_operator() -> OperatorMetrics:
     metrics.blocked(OBJECT, (), 0.0)
     for gauge in (metrics._replicas, metrics._caught_up, metrics._partitions, metrics._quorum):
         gauge.labels(*OBJECT).set(8)
+    metrics._zookeeper.labels(*OBJECT).set(0)
     return metrics
 
 

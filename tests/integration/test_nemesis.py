@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.journals import Journals
 from tests.integration.nemesis.run import Settings, run
 from tests.integration.nemesis.table import table
 
@@ -25,9 +26,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 async def test_a_minute_of_faults_loses_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
-    print(f"again: python -m tests.integration.nemesis --minutes {MINUTES:g} --seed {seed}")
+    journal = random.Random(seed).choice(list(Journals))
+    print(
+        f"again: python -m tests.integration.nemesis --minutes {MINUTES:g} --seed {seed} --journal {journal}"
+    )
     started = time.monotonic()
-    result = await run(Settings(tmp_path, seed, MINUTES))
+    result = await run(Settings(tmp_path, seed, MINUTES, journals=journal))
     print(table(result, seed, time.monotonic() - started))
     assert not result.violations, "\n".join(result.violations)
     assert sum(result.faults.values()) >= 10

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.journals import Journals, overrides
 from tests.integration.replicas import compare_replicas
 from tests.integration.soak import run_round
 from tests.integration.soak_rounds import Plan, rounds
@@ -17,7 +18,9 @@ CHOSEN = ("deleted", "older copy")
 
 
 async def test_deleted_directory_and_older_copy_under_load(tmp_path: Path) -> None:
-    async with LocalCluster(LocalSettings(tmp_path, partitions=2)) as cluster:
+    async with LocalCluster(
+        LocalSettings(tmp_path, partitions=2, overrides=overrides(Journals.SOME))
+    ) as cluster:
         workload = Workload(cluster.client_config, writers=1)
         chosen = [
             each for each in rounds(cluster, Plan(kills=0)) if any(word in each.name for word in CHOSEN)

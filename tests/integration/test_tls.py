@@ -187,7 +187,7 @@ def _only_tls_1_2(settings: TlsSettings) -> ClientTls | None:
     context = client_context(settings)
     if context is not None:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        context.set_ciphers("ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256")
+        context.set_ciphers("ECDHE+AESGCM")
     return context
 
 

@@ -130,6 +130,13 @@ CASES = (
         (_operator("unreachable", "0x9"),),
     ),
     Case(
+        "WaltzZooKeeperServerDown", 11,
+        (_operator("zookeeper_servers_down", "1x20"),),
+        _OBJECT,
+        "ZooKeeper servers of demo/ledger that do not serve: 1.",
+        (_operator("zookeeper_servers_down", "0x20"),),
+    ),
+    Case(
         "WaltzProcessDown", 6,
         (Series("up", _pod("ledger-storage-1"), "0x9"),),
         _pod("ledger-storage-1"),

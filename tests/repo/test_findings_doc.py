@@ -56,6 +56,7 @@ WITHOUT_RULE = {
     "WaltzCertificateExpiry": "the operator's own certificates, which a cluster does not show",
     "WaltzCertificateInUseExpiry": "in the metrics of each process only",
     "WaltzOperatorDown": "the operator",
+    "WaltzZooKeeperServerDown": "a single server of ZooKeeper",
     "WaltzOperatorStuck": "the operator",
     "WaltzOperatorErrors": "the operator",
     "WaltzOperationBlocked": "the operator",

@@ -229,3 +229,26 @@ def test_a_world_without_timers_is_stuck() -> None:
     loop = SimLoop(1)
     with pytest.raises(StuckError):
         loop.run(asyncio.Event().wait())
+
+
+def test_a_task_that_is_woken_while_its_process_is_paused_is_buried_with_it() -> None:
+    """The handle that was to wake it is the only thing that refers to it."""
+    loop = SimLoop(1)
+    woken: list[str] = []
+    stop: list[asyncio.Event] = []
+
+    async def waiting() -> None:
+        stop.append(asyncio.Event())
+        await stop[0].wait()
+        woken.append("woken")
+
+    async def main() -> None:
+        process = loop.spawn_process("node-1", loop.host("node-1"), waiting)
+        await asyncio.sleep(1.0)
+        process.pause()
+        stop.pop().set()
+        await asyncio.sleep(1.0)
+        process.kill()
+
+    loop.run(main())
+    assert (loop.errors, woken) == ([], [])

@@ -88,3 +88,21 @@ def test_nothing_to_flip() -> None:
     disk = SimDisk(loop.rng("disk"))
     assert [flip(disk, kind, 1, random.Random(0)) for kind in Rot] == [None] * len(Rot)
     loop.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 200, 7))
+def test_what_a_cut_took_away_is_not_looked_for(cut: int) -> None:
+    """The cut is not synced yet: there is more on the platter than programs see."""
+    loop = SimLoop(1)
+
+    async def main() -> None:
+        disk = SimDisk(loop.rng("disk"))
+        written(loop, disk)
+        path = next(path for path in disk.files() if path.endswith(".seg"))
+        host = loop.host("storage-1")
+        file = disk.mount(loop.spawn_process("storage-1", host, lambda: asyncio.sleep(1e9))).open(path)
+        file.truncate(disk.durable_size(path) - cut)
+        assert len(disk.content(path)) < disk.durable_size(path)
+        assert flip(disk, Rot.RECORD_DATA, 1, random.Random(cut)) is not None
+
+    loop.run(main())

@@ -32,7 +32,7 @@ def dual(world: World) -> None:
 def _try(world: World, family: str, wanted: set[str]) -> None:
     folder = Path(world.kubectl.kubeconfig).parent
     with kind.of_families(folder, family) as (kubeconfig, node):
-        here = World(Kubectl(kubeconfig, NAMESPACE), node)
+        here = World(Kubectl(kubeconfig, NAMESPACE), node, journal=world.journal)
         here.notes = world.notes
         lack = _lack_of_network(here.kubectl, wanted)
         if lack is not None:

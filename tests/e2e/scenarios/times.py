@@ -31,7 +31,7 @@ ALONE, TOGETHER = (0, 1), (2, 3, 4, 5, 6, 7)
 
 def measure(world: World) -> None:
     """Install, roll, deleted objects, moves of one partition, three groups to five."""
-    here = World(world.kubectl, world.first_node)
+    here = World(world.kubectl, world.first_node, journal=world.journal)
     here.notes = world.notes
     here.kubectl = world.kubectl.in_namespace(OWN_NAMESPACE)
     here.load = Load(here.kubectl, here.first_node)

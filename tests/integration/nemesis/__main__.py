@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.integration import journals
 from tests.integration.nemesis.run import ROUND_SECONDS, Result, Settings, run
 from tests.integration.nemesis.table import table
 
@@ -37,10 +38,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="decides all faults; printed when not given")
     parser.add_argument("--round-seconds", type=float, default=ROUND_SECONDS)
     parser.add_argument("--no-tls", action="store_true")
+    journals.add_option(parser)
     parser.add_argument("--keep", type=Path, help="keep logs, journals and data in this directory")
     arguments = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
-    again = f"python -m tests.integration.nemesis --minutes {arguments.minutes:g} --seed {seed}"
+    again = f"python -m tests.integration.nemesis --minutes {arguments.minutes:g} --seed {seed} --journal {arguments.journal}"
     print(f"seed {seed}; the same faults again: {again}", flush=True)
     logging.basicConfig(level=logging.ERROR)  # lost connections are what this is about
     started = time.monotonic()
@@ -52,6 +54,7 @@ def main() -> int:
             arguments.minutes,
             not arguments.no_tls,
             arguments.round_seconds,
+            arguments.journal,
             lambda line: print(line, flush=True),
         )
         try:

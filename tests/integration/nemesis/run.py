@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.integration.journals import Journals, overrides
 from tests.integration.nemesis.administration import Administration
 from tests.integration.nemesis.checks import Checker, LogReading
 from tests.integration.nemesis.clients import CLIENTS, READERS, WRITERS, LoadProcesses
@@ -51,6 +52,7 @@ class Settings:
     minutes: float
     tls: bool = True
     round_seconds: float = ROUND_SECONDS
+    journals: Journals = Journals.NONE
     say: Callable[[str], None] = print
 
 
@@ -92,6 +94,7 @@ async def run(settings: Settings) -> Result:
             servers=2,
             partitions=PARTITIONS,
             tls=settings.tls,
+            overrides=overrides(settings.journals),
             wrappers=wrappers,
             stop_timeout_seconds=30.0,
         )

@@ -5,16 +5,16 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.integration.authority import PASSWORD, Authority
+from tests.integration.authority import PASSWORD, Authority, MakeKey, elliptic
 
 _SECONDS = 60.0
 
 
-def make(directory: Path, *names: str) -> Authority:
+def make(directory: Path, *names: str, make_key: MakeKey = elliptic) -> Authority:
     """`server.jks` and `trust.jks` in the directory, which is made; the authority. The certificate is for
     these names; for all that this machine has, if there are none."""
     directory.mkdir(parents=True)
-    authority = Authority(directory)
+    authority = Authority(directory, make_key=make_key)
     here = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
     source = authority.pkcs12("server", *(names or sorted(here)))
     keytool = shutil.which("keytool")

@@ -2,13 +2,16 @@
 
 * `node_kept`: what a storage node knew to be durable when it ended is there when it is back (safety: fence,
   disk).
-* `fence`: when a request is answered, the fence on the disk is not below its session (safety B1, B2).
+* `fence`: when a request is answered, the fence on the disk is not below its session (safety B1, B2), unless
+  the answer is that the disk has no room for it.
 * `ownership`: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable, Mapping
 
 from tests.sim.checkers.nodes import Durable, durable, kept
@@ -16,14 +19,18 @@ from tests.sim.cluster.carried_marks import CarriedMarks
 from tests.sim.cluster.server_role import ServerRole
 from tests.sim.kernel.loop import SimLoop
 from waltz_cluster.store import SessionState
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.messages.storage import FailureResponse
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
-from waltz_storage.service.jobs import Job, JobResult
+from waltz_storage.service.jobs import Job, JobResult, Reply
 from waltz_storage.service.requests import Call, Request
 
 POLL_SECONDS = 0.4
 POLLS = 3
 """So often in a row a server must be seen with partitions and without a session."""
+
+_NO_SPACE = os.strerror(errno.ENOSPC).encode()
 
 Report = Callable[[str, str], None]
 """(invariant, text)."""
@@ -71,6 +78,11 @@ class NodeMemory:
         """Its host went dark."""
         self._dark = True
 
+    def lost_in_replay(self) -> None:
+        """A write was lost while a journal was replayed, which has the records of the last appends and not
+        their marks: as after a power cut, the marks of the side files may be older."""
+        self._dark = True
+
     def opened(self, manager: StorageManager) -> None:
         """A process has opened the directory."""
         dark, self._dark = self._dark, False
@@ -90,26 +102,34 @@ class NodeMemory:
 
         def watched(queue: PartitionQueue, job: Job) -> JobResult:
             result = run(queue, job)
-            self._ran(pool.manager, job.items)
+            self._ran(pool.manager, job.items, result)
             return result
 
         pool._run = watched  # type: ignore[method-assign]
 
-    def _ran(self, manager: StorageManager, items: list[Request | Call]) -> None:
+    def _ran(self, manager: StorageManager, items: list[Request | Call], result: JobResult) -> None:
         """The code of a job has run; its answers are on their way."""
         problem = self._marks.ran(self.name, manager)
         if problem is not None:
             self.report("carried_mark", problem)
         for request in items:
             if isinstance(request, Request):
-                self._check_fence(manager, request)
+                self._check_fence(manager, request, result)
 
-    def _check_fence(self, manager: StorageManager, request: Request) -> None:
+    def _check_fence(self, manager: StorageManager, request: Request, result: JobResult) -> None:
         partition = manager.partitions.get(request.partition_id)
         if partition is None or partition.failed is not None or partition.durable_fence >= request.session_id:
             return
+        if all(map(_is_without_room, result.replies)):
+            return
         text = f"{self.name}: partition {request.partition_id}: a request of session {request.session_id} is answered"
         self.report("fence", f"{text}, the fence is at {partition.durable_fence}")
+
+
+def _is_without_room(reply: Reply) -> bool:
+    """A refusal because the disk had no room, as for the fence: the next request has to raise it."""
+    body = b"".join(reply[1])[FRAME_HEADER_SIZE:]
+    return body[0] == FailureResponse.TYPE and _NO_SPACE in body
 
 
 class OwnershipWatch:

@@ -108,10 +108,12 @@ def make_shape(rng: random.Random) -> Shape:
     )
     answered = ("client.answeredAppends", rng.random() < 0.6)
     directory_clients = rng.choice((0.0, 0.3, 0.6, 1.0))
+    in_flight = ("max_in_flight_records", rng.choice((1, 5, 65_536)))
     return replace(
         shape,
         directory_clients=0.0 if shape.old_servers == 1.0 else directory_clients,
         server_keys=(*shape.server_keys, *detector),
+        store_bounds=(*shape.store_bounds, in_flight),
         client_keys=(*shape.client_keys, answered),
     )
 

@@ -186,6 +186,11 @@ class StorageRole(Role):
             journal_id=journal_id,
         )
 
+    def in_trouble(self) -> bool:
+        """Its health has something that a start may mend: partitions out of service, or its journal."""
+        manager = None if self.node is None else self.node.manager
+        return manager is not None and bool(manager.problems() or manager.journal_failed)
+
     def power_off(self) -> None:
         """See `Role`; also what a process that is gone already had not synced is at stake."""
         alive = self.alive

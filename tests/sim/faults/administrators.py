@@ -104,15 +104,20 @@ async def _others_whole(world: World, role: StorageRole, partitions: list[int]) 
 
 
 async def _reset(world: World, role: StorageRole) -> None:
-    """`waltz storage restore-reset` on the host of the node: refused when something runs on the
-    directory."""
+    """`waltz storage restore-reset` on the host of the node, again when it was killed: refused when something
+    runs on the directory."""
+    ended = False
 
     async def main() -> None:
-        system = role.disk.mount(process)
-        reset_for_restore(DATA_DIRECTORY, fs=system)
+        nonlocal ended
+        reset_for_restore(DATA_DIRECTORY, fs=role.disk.mount(process))
+        ended = True
 
-    process = world.loop.spawn_process(f"reset-{role.name}", role.host, main)
-    await process.wait_ended()
+    while True:
+        process = world.loop.spawn_process(f"reset-{role.name}", role.host, main)
+        await process.wait_ended()
+        if ended or process.exit_error is not None:
+            break
     role.memory.forget()
     if isinstance(process.exit_error, StorageStartError):
         raise RefusedError(f"restore-reset: {process.exit_error}")

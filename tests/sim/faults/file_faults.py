@@ -17,6 +17,7 @@ from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.faults.common import SkippedError, permission
 from tests.sim.faults.plan import Fault
 from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk, partition_directory
+from waltz_storage.engine.inspect import inspect_control_file
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY, dependence
 from waltz_storage.engine.journal.layout import Create, JournalDamagedError, Name
 from waltz_storage.engine.journal.log import read_journal
@@ -27,6 +28,7 @@ from waltz_storage.engine.layout import (
     SIDECAR_NAME,
     WITNESS_NAME,
 )
+from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_testkit.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -103,11 +105,14 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
     role = await permission(world, fault.targets[0])
     if not role.disk.exists(f"{DATA_DIRECTORY}/{WITNESS_NAME}"):
         raise SkippedError("it has no witness yet")
+    if role.old:
+        raise SkippedError("a node of 0.13.2 knows of no witness")
     if any(name == role.name for name, _ in world.state.rotten):
         raise SkippedError(
             "files of its partitions are lost: those that would miss the witness may be among them"
         )
     _end(role, rng)
+    voting = _has_voters(role.disk)
     role.disk.remove(f"{DATA_DIRECTORY}/{WITNESS_NAME}")
     if journal_makes(role.disk, WITNESS_NAME):
         world.loop.note("the journal makes the witness again")
@@ -119,7 +124,7 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
     await asyncio.sleep(RETRY_SECONDS)
     if role.disk.wiped != disks:
         return  # as in `journal_lost`
-    if role.node is not None and role.node.manager.status():  # one that holds nothing has nothing to miss
+    if voting and role.node is not None and role.node.manager.status():
         world.violation("witness", f"{role.name} serves though its witness is gone")
     role.hold()
     role.kill()
@@ -129,11 +134,18 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
     await world.repairs.refill(role.name)
 
 
+def _has_voters(disk: SimDisk) -> bool:
+    """Whether a copy completed a session: the others have no vote before they are filled (rule A1), so
+    nothing of them is missed."""
+    _, entries = inspect_control_file(DATA_DIRECTORY, fs=disk)
+    return any(isinstance(one, PartitionInfo) and one.assigned and one.session_id >= 0 for one in entries)
+
+
 def journal_makes(disk: FaultyDisk, relative: str) -> bool:
     """Whether a directory depends on a journal that still holds that this file was made in it, and so all
     that was ever written to it."""
     needed = dependence(disk.content(f"{DATA_DIRECTORY}/{CONTROL_FILE_NAME}")[:HEADER_SIZE])
-    if needed is None:
+    if needed is None or needed.releasing:
         return False
     names: dict[int, str] = {}
     made = False

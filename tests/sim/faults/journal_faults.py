@@ -79,7 +79,8 @@ def directories(disk: FaultyDisk) -> list[int]:
 def damage_journal(disk: FaultyDisk, way: str, rng: random.Random) -> str | None:
     """Damage the journal on which a directory depends; what was done, `None` when there is nothing to do."""
     control = f"{DATA_DIRECTORY}/{CONTROL_FILE_NAME}"
-    if not disk.exists(control) or dependence(disk.content(control)[:HEADER_SIZE]) is None:
+    needed = dependence(disk.content(control)[:HEADER_SIZE]) if disk.exists(control) else None
+    if needed is None or needed.releasing:
         return None
     paths = sorted(f"{PLACE}/{name}" for name in disk.listdir(PLACE) if name.endswith(JOURNAL_SUFFIX))
     one = rng.choice(paths)
@@ -110,7 +111,7 @@ def _damage_frame(disk: FaultyDisk, paths: list[str], rng: random.Random) -> str
     for path in paths:
         raw = disk.content(path)
         header = FileHeader.from_bytes(raw[:SECTOR_SIZE])
-        if header is None or header.epoch == 0:
+        if header is None or header.epoch <= 0:
             continue
         offset = SECTOR_SIZE
         while (found := read_frame(raw, offset, salt(header.journal_id, header.epoch))) is not None:
@@ -145,7 +146,7 @@ async def sync_failure(world: World, fault: Fault) -> None:
         role.disk.fail_sync = JOURNAL_SUFFIX
     await asyncio.sleep(fault.seconds)
     role.disk.fail_sync = role.disk.fail_sync_once = None
-    if role.node is not None and role.node.manager.problems():
+    if role.in_trouble():
         role.kill()
 
 

@@ -74,6 +74,8 @@ async def _happens(
     def note(path: str, start: int) -> None:
         world.loop.note(f"a write to {path} at {start} is lost")
         happened.set()
+        if role.node is None and role.journals is not None:  # it is starting
+            role.memory.lost_in_replay()
         if ending == "power":
             world.loop.kernel_later(POWER_CUT_WITHIN_SECONDS * rng.random(), role.power_off)
 

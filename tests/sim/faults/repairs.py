@@ -70,8 +70,8 @@ class Repairs:
         rebuilt."""
         world = self._world
         for role in world.storage.values():
-            if role.node is not None and role.node.manager.problems():
-                world.loop.note(f"{role.name} has problems: {role.node.manager.problems()}")
+            if role.node is not None and role.in_trouble():
+                world.loop.note(f"{role.name} has problems: {role.node.health()[1]}")
                 role.kill()
         await asyncio.sleep(LOOK_SECONDS)
         for name in world.storage:

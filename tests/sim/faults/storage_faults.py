@@ -29,8 +29,8 @@ RARE_CALLS = ("unlink", "truncate", "sync_dir", "create")
 
 
 def _restart_if_troubled(role: StorageRole) -> None:
-    """An administrator who sees a partition out of service starts the node again."""
-    if role.node is not None and role.node.manager.problems():
+    """An administrator who sees that a node is not healthy starts it again."""
+    if role.in_trouble():
         role.kill()
 
 

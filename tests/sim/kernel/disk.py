@@ -356,6 +356,14 @@ class SimFile:
         self._system.check_alive()
         return self._file.size()
 
+    def allocated(self) -> int:
+        """See the seam."""
+        return self.size()
+
+    def is_at(self, path: str) -> bool:
+        """See the seam."""
+        return self._file.is_at(path)
+
     def lock(self, size: int) -> bool:
         """See the seam. A POSIX lock: it belongs to the process, and ends with the first handle of the file
         that it closes."""

@@ -103,8 +103,8 @@ class Process:
     def _die(self, *, silent: bool) -> None:
         self.alive = False
         self.paused = False
-        self.held.clear()
         self.loop.bury(self)
+        self.held.clear()  # nothing else may refer to a task that was to be woken
         if self in self.host.processes:
             self.host.processes.remove(self)
         for action in list(self.on_death):  # they take themselves off it

@@ -92,6 +92,7 @@ def _segment(disk: SimDisk, kind: Rot, path: str, size: int) -> list[Range]:
     if kind is Rot.SEGMENT_HEADER:
         return [(path, 0, min(size, layout.HEADER_SIZE))]
     data = disk.content(path)
+    size = min(size, len(data))  # a cut that no sync has taken
     found: list[Range] = []
     start = layout.HEADER_SIZE
     while start + layout.RECORD_FIXED_SIZE <= size:

@@ -13,6 +13,7 @@ from tests.unit_mutants.planted.in_callbacks import CALLBACK_BUGS
 from tests.unit_mutants.planted.in_certificates import CERTIFICATE_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_client_calls import CLIENT_CALL_BUGS
+from tests.unit_mutants.planted.in_client_links import CLIENT_LINK_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_comparisons import COMPARISON_BUGS
 from tests.unit_mutants.planted.in_compressed_blocks import COMPRESSED_BLOCK_BUGS
@@ -21,12 +22,15 @@ from tests.unit_mutants.planted.in_faults import FAULT_BUGS
 from tests.unit_mutants.planted.in_histories import HISTORIES_BUGS
 from tests.unit_mutants.planted.in_idle_check import IDLE_CHECK_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
+from tests.unit_mutants.planted.in_journal_place import JOURNAL_PLACE_BUGS
 from tests.unit_mutants.planted.in_lost_files import LOST_FILES_BUGS
 from tests.unit_mutants.planted.in_nodes import NODE_BUGS
+from tests.unit_mutants.planted.in_open_files import OPEN_FILE_BUGS
 from tests.unit_mutants.planted.in_operator import OPERATOR_BUGS
 from tests.unit_mutants.planted.in_operator_passes import OPERATOR_PASS_BUGS
 from tests.unit_mutants.planted.in_own_locks import OWN_LOCK_BUGS
 from tests.unit_mutants.planted.in_peers import PEER_BUGS
+from tests.unit_mutants.planted.in_postponed import POSTPONED_BUGS
 from tests.unit_mutants.planted.in_producers import PRODUCER_BUGS
 from tests.unit_mutants.planted.in_producers_over_servers import PRODUCER_OVER_SERVERS_BUGS
 from tests.unit_mutants.planted.in_refused import REFUSED_BUGS
@@ -54,16 +58,20 @@ ALL_BUGS = (
     *STORED_RECORD_BUGS,
     *WITNESS_BUGS,
     *JOURNAL_BUGS,
+    *JOURNAL_PLACE_BUGS,
+    *OPEN_FILE_BUGS,
     *RESTORE_RESET_BUGS,
     *WRITE_BEHIND_BUGS,
     *STORE_BUGS,
     *COMPARISON_BUGS,
     *IDLE_CHECK_BUGS,
+    *POSTPONED_BUGS,
     *SERVER_BUGS,
     *APPEND_BUGS,
     *CALLBACK_BUGS,
     *CLIENT_BUGS,
     *CLIENT_CALL_BUGS,
+    *CLIENT_LINK_BUGS,
     *OWN_LOCK_BUGS,
     *ANSWER_BUGS,
     *BLOCK_BUGS,

@@ -75,8 +75,8 @@ ANSWER_BUGS = (
         "answer_of_one_partition_counts_for_another",
         "E7",
         "stream/session.py",
-        "            partition = self._partitions.get(answer.partition_id)\n            if partition is not None and partition.session",
-        "            partition = next(iter(self._partitions.values()), None)\n            if partition is not None and partition.session",
+        "            partition = self._partitions.get(answer.partition_id)\n            if (\n",
+        "            partition = next(iter(self._partitions.values()), None)\n            if (\n",
         "An append is called failed because one with the same number failed in another partition.",
     ),
     _bug(

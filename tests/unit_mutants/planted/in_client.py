@@ -195,8 +195,8 @@ CLIENT_BUGS = (
         "closed_window_takes_appends",
         "E1",
         "append/window.py",
-        "        self.stopped = True\n        self.deliver(self.monitor.close())\n",
-        "        self.deliver(self.monitor.close())\n",
+        "        self.stopped = True\n        ended = self.monitor.close()\n",
+        "        ended = self.monitor.close()\n",
         "After the end of a window more appends are sent.",
     ),
     _bug(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tests.unit_mutants.planted.bug import bugs_in
 
+_api = bugs_in("operator/src/waltz_operator/api")
 _plan = bugs_in("operator/src/waltz_operator/plan")
 _status = bugs_in("operator/src/waltz_operator/plan/status")
 _model = bugs_in("operator/src/waltz_operator/model")
@@ -90,8 +91,8 @@ OPERATOR_BUGS = (
         "a_refused_volume_is_no_part_of_the_specification",
         "volumes",
         "cluster.py",
-        "    decision.unable += refused_volumes(rejected)\n",
-        "",
+        "    decision.unable += (*facts.flaws, *refused_volumes(rejected))\n",
+        "    decision.unable += facts.flaws\n",
         "A size that a LimitRange refuses can never be lowered: the cluster can only be deleted.",
     ),
     _plan(
@@ -152,6 +153,14 @@ OPERATOR_BUGS = (
         "    return desired.zookeeper_members == present\n",
         "    return desired.zookeeper_members <= present\n",
         "The recorded number falls behind by two, and a StatefulSet that is made again by it forks the ensemble.",
+    ),
+    _api(
+        "connect_string_has_the_servers_that_are_wanted",
+        "ADR 17",
+        "topology.py",
+        "    present = cluster.status.zookeeper.members if members is None else members\n",
+        "    present = members or 0\n",
+        "With fewer copies wanted, the operator knows one server of three, and works on nothing while it is down.",
     ),
     # ---- volumes that go with their pod
     _plan(
@@ -251,5 +260,57 @@ OPERATOR_BUGS = (
         "    return isinstance(answer, Denied) and answer.blocked.reason != Reason.OTHER_NODE_DOWN\n",
         "    return isinstance(answer, Denied)\n",
         "A change under way is taken back, and begun again, because a pod restarts while a migration waits.",
+    ),
+    # ---- specifications that cut everybody off
+    _api(
+        "a_bare_address_needs_no_name_in_the_certificate",
+        "operator",
+        "validate.py",
+        '        yield _problem("spec", admission.BARE_ADDRESS)._replace(stops=False)\n',
+        "        return\n",
+        "Servers advertise addresses that their certificates do not have, and nobody can connect.",
+    ),
+    _api(
+        "a_bare_address_ends_all_work_on_a_cluster",
+        "operator",
+        "validate.py",
+        '        yield _problem("spec", admission.BARE_ADDRESS)._replace(stops=False)\n',
+        '        yield _problem("spec", admission.BARE_ADDRESS)\n',
+        "An upgrade of the operator ends the repair of a cluster that serves who does not compare names.",
+    ),
+    # ---- drains that are kept
+    _plan(
+        "a_kept_drain_closes_every_later_node",
+        "operator",
+        "cordons.py",
+        "return max(seconds(task.created), task.finished_at) >= _made_at(facts, facts.identity(task.source))",
+        "return True",
+        "A cluster that is made again under its name is never given its first copies.",
+    ),
+    # ---- where copies go
+    _plan(
+        "a_promised_copy_does_not_count",
+        "operator",
+        "placement.py",
+        "            self._counts[node] += 1\n",
+        "            self._counts[node] += 0\n",
+        "All partitions of a new cluster go to the first node of each group.",
+    ),
+    _plan(
+        "a_node_that_has_the_copy_is_lost_for_the_next_one",
+        "operator",
+        "placement.py",
+        "                passed.append(entry)\n",
+        "                passed = [entry]\n",
+        "A node that has one of the partitions gets no copy of the others.",
+    ),
+    # ---- who reaches whom
+    _resources(
+        "servers_may_not_connect_to_what_they_advertise",
+        "operator",
+        "network.py",
+        "    return [own] if on_machine is None else [own, _to([], on_machine)]\n",
+        "    return [own]\n",
+        "Servers on ports of their machines do not reach each other, so none hands a partition over, and none is watched.",
     ),
 )

@@ -27,6 +27,22 @@ PEER_BUGS = (
         "As before, one layer up.",
     ),
     _peers(
+        "peers_are_forgotten_without_a_registration",
+        "ends",
+        "judgement.py",
+        "        if me is None:  # for a moment: whom it watched is known\n            return\n",
+        "",
+        "A server dies with the session of the one that watches it, and keeps its partitions for a session.",
+    ),
+    _peers(
+        "nobody_is_a_witness_when_two_fail_at_once",
+        "ends",
+        "judgement.py",
+        "JUDGES = 3\n",
+        "JUDGES = 2\n",
+        "A rack with two of five servers fails, and the partitions of one of them wait for its session to end.",
+    ),
+    _peers(
         "one_observer_is_enough",
         "G1",
         "judgement.py",
@@ -57,6 +73,14 @@ PEER_BUGS = (
         "            return Challenge(peer.id.name) if rest is None or now >= rest.until else None\n",
         "            return Challenge(peer.id.name)\n",
         "A server behind a cut link is challenged all the time, one that flaps loses its partitions each time.",
+    ),
+    _peers(
+        "challenge_of_one_that_left_stays",
+        "bounds",
+        "judgement.py",
+        "        actions += map(Withdraw, sorted(self._asked - self._peers.keys()))\n",
+        "",
+        "Challenges to servers that left on their own pile up in ZooKeeper.",
     ),
     _peers(
         "rests_do_not_grow",

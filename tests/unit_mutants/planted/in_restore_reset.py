@@ -131,6 +131,22 @@ RESTORE_RESET_BUGS = (
         "",
         "A session that was given out while the question was open is not fenced off.",
     ),
+    _engine(
+        "dry_run_replays_the_journal",
+        "tools",
+        "fence_repair.py",
+        "    if not replay:\n",
+        "    if False:\n",
+        "A dry run changes the files of a killed node.",
+    ),
+    _cli(
+        "journal_elsewhere_is_not_looked_for",
+        "tools",
+        "storage_repairs.py",
+        "stopped_node.fence_of(directory, p, params, journal, replay=not dry_run)",
+        "stopped_node.fence_of(directory, p, params, None, replay=not dry_run)",
+        "A command whose answer was read with the journal ends without it.",
+    ),
     # ---- what is read
     _engine(
         "anything_is_taken_for_a_file",

@@ -67,6 +67,14 @@ SERVER_BUGS = (
         "        except PartitionError as error:\n            self._failed(owned, error)\n            partition = ",
         "One unforeseen error, and partitions that a server was given have nobody who serves them.",
     ),
+    _connection(
+        "one_partition_that_cannot_be_closed_keeps_the_others_open",
+        "D8",
+        "registry.py",
+        '                log.exception("a partition could not be closed in order", partition=partition_id)\n',
+        "                raise\n",
+        "One unforeseen error when the session of ZooKeeper ends, and a server serves partitions that others have.",
+    ),
     # ---- mounts, flushes, confirmations
     _bug(
         "future_generation_is_confirmed",
@@ -418,8 +426,8 @@ SERVER_BUGS = (
         "cache_block_not_accounted",
         "bounds",
         "feed_cache.py",
-        "            self.used_bytes -= self._blocks.popitem(last=False)[1].counted_bytes\n",
-        "            self.used_bytes -= len(self._blocks.popitem(last=False)[1].frames)\n",
+        "            self.used_bytes -= evicted.counted_bytes\n",
+        "            self.used_bytes -= len(evicted.frames)\n",
         "The feed cache believes that it holds more than it does, a little more with each eviction.",
     ),
     _bug(

@@ -34,6 +34,46 @@ SPARK_BUGS = (
         "        p = ring[i]\n",
         "With a small limit the last partitions are never read next to a lasting backlog in the first ones.",
     ),
+    _source(
+        "sample_of_payloads_is_read_at_once",
+        "bounds",
+        "stream.py",
+        "            turn = asyncio.Semaphore(SAMPLES_AT_ONCE)\n",
+        "            turn = asyncio.Semaphore(len(wanted))\n",
+        "The driver holds eight payloads of every partition in each trigger.",
+    ),
+    _source(
+        "old_owner_is_believed_by_a_batch_read",
+        "once",
+        "batch.py",
+        "        behind(connection, furthest, ends, timeout_seconds, clock, sleep)\n",
+        "",
+        "A batch read of a partition that has just moved leaves rows out.",
+    ),
+    _source(
+        "old_owner_is_believed_by_a_new_stream",
+        "once",
+        "stream.py",
+        "        for partition, place, end in self._behind(places, ends):\n            self._lost(\n",
+        "        for partition, place, end in beyond(places, ends):\n            self._lost(\n",
+        "A new stream begins before the position that it was given.",
+    ),
+    _source(
+        "first_batch_of_spark_4_0_ends_where_an_old_owner_says",
+        "once",
+        "stream.py",
+        "        if not before and not isinstance(starting, str):",
+        "        if False:",
+        "The first batch ends before it begins.",
+    ),
+    _source(
+        "time_in_which_nobody_asked_is_silence",
+        "ends",
+        "stream.py",
+        "            if asked < timeout_seconds:\n",
+        "            if False:\n",
+        "A stream ends because a partition was silent for a moment at two triggers that are far apart.",
+    ),
     # ---- a batch that is planned again
     _source(
         "repeated_batch_is_read_from_another_cluster",
@@ -125,6 +165,32 @@ SPARK_BUGS = (
         "        return state\n    return state\n",
         "The same for the later rows of a task.",
     ),
+    # ---- whose rows those of a client are
+    _sink(
+        "claims_under_different_headers_share_a_client",
+        "once",
+        "task.py",
+        "        return connections.take(options.client, options.settings.claim_header)\n",
+        "        return connections.take(options.client)\n",
+        "Rows of another query are taken for ones of an earlier attempt, or a row is left out for them.",
+    ),
+    # ---- rows that were refused for a lock
+    _sink(
+        "row_without_an_answer_takes_no_new_claim",
+        "once",
+        "attempt.py",
+        "    if len(marks) < len(left) or (",
+        "    if not marks or (",
+        "A row that is on its way is written again next to one that was refused.",
+    ),
+    _sink(
+        "what_was_written_above_a_refusal_is_read_later",
+        "once",
+        "attempt.py",
+        "    until = max(marks + committed)",
+        "    until = max(marks)",
+        "Rows that an attempt wrote itself are taken for ones of an earlier attempt.",
+    ),
     # ---- waits
     _sink(
         "log_that_ends_too_early_is_asked_forever",
@@ -133,6 +199,30 @@ SPARK_BUGS = (
         "                if loop.time() >= deadline:\n",
         "                if False:\n",
         "A task on a restored log never ends.",
+    ),
+    _sink(
+        "claim_is_taken_for_progress",
+        "ends",
+        "task_writer.py",
+        "            if len(state.pending) < left:\n",
+        "            if len(state.pending) < left or isinstance(action, AppendClaim):\n",
+        "A row that the log never takes makes the task run forever.",
+    ),
+    _sink(
+        "claims_follow_each_other_without_a_pause",
+        "ends",
+        "task_writer.py",
+        "                    await asyncio.sleep(pause)\n",
+        "",
+        "A row that the log never takes floods it with claims.",
+    ),
+    _sink(
+        "reading_back_takes_the_time_of_the_rows",
+        "ends",
+        "task_writer.py",
+        "                continue\n            if isinstance(action, SendRows)",
+        "                spent += loop.time() - began\n                continue\n            if isinstance(action, SendRows)",
+        "An attempt that has much to read back ends before its rows were sent twice.",
     ),
     # ---- where a batch started
     _sink(

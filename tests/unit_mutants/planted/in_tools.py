@@ -7,6 +7,7 @@ from tests.unit_mutants.planted.bug import bugs_in
 _find = bugs_in("libs/admin/src/waltz_admin/findings")
 _console = bugs_in("tools/src/waltz_tools/console")
 _cli = bugs_in("tools/src/waltz_tools/cli")
+_tools = bugs_in("tools/src/waltz_tools")
 _local = bugs_in("tools/src/waltz_tools/local")
 
 TOOLS_BUGS = (
@@ -84,6 +85,31 @@ TOOLS_BUGS = (
         "            if not file.name:\n",
         "A file in pids/ that no cluster wrote is deleted.",
     ),
+    _local(
+        "an_interrupted_join_is_forgotten",
+        "local",
+        "cluster.py",
+        "            self.state.joining += new\n",
+        "            self.state.joining = new\n",
+        "A node that was added by an interrupted start runs without a replica, and the next start reports success.",
+    ),
+    # ---- certificates
+    _tools(
+        "a_key_of_another_certificate_is_there",
+        "tls",
+        "certificates.py",
+        "        if problem := _key_problem(path):\n",
+        "        if problem := _key_problem(path.parent):\n",
+        "After a renewal that was interrupted `waltz tls init` reports that all is there, and no process starts with it.",
+    ),
+    _tools(
+        "a_key_is_replaced_before_its_certificate_is_written",
+        "tls",
+        "certificates.py",
+        "            prepared.append((beside, path))\n        for beside, path in prepared:\n",
+        "            prepared.append((beside, path))\n            beside, path = prepared[-1]\n",
+        "A full disk leaves a new key and the certificate of the one before.",
+    ),
     # ---- exports
     _cli(
         "exports_share_a_name",
@@ -157,6 +183,22 @@ TOOLS_BUGS = (
         "    async def _record(self, request: web.Request) -> web.Response:\n        self._check_data()\n",
         "    async def _record(self, request: web.Request) -> web.Response:\n",
         "A console that is to show no data shows single transactions.",
+    ),
+    _console(
+        "a_log_that_is_refilled_is_appended_to",
+        "console",
+        "history.py",
+        "        if voted and votes:\n",
+        "        if votes:\n",
+        "A copy that is refilled, while the others do not answer, makes a rate of the whole log.",
+    ),
+    _console(
+        "a_cut_connection_makes_a_gap",
+        "console",
+        "records.py",
+        "            start = max(seen, end - MAX_MISSED)\n",
+        "            start = max(seen, end)\n",
+        "What was appended while the connection of a page that follows was cut is missing on it.",
     ),
     _console(
         "asked_without_a_viewer",

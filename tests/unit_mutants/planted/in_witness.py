@@ -37,8 +37,8 @@ WITNESS_BUGS = (
         "witness_not_written_again",
         "C3",
         "witness.py",
-        "            write_fully(file, raw, start)\n",
-        "            pass\n",
+        "                write_fully(file, raw[first:end], start + first)\n",
+        "                pass\n",
         "Facts that a failed sync left in memory are believed after a restart and lost with the power.",
     ),
     _engine(

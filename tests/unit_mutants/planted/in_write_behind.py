@@ -162,7 +162,7 @@ WRITE_BEHIND_BUGS = (
     _journal(
         "failed_journal_keeps_its_files_open",
         "tools",
-        "filesystem.py",
+        "open_files.py",
         "            if shared.pending and self.journaling:\n",
         "            if shared.pending:\n",
         "The directory of a node that was closed stays locked for as long as its process lives.",
