@@ -66,6 +66,9 @@ class PartitionStatus:
     """Whether it takes appends: its server is there, and cannot be asked. `healthy` is False then."""
     not_open: NotOpen | None = None
     """Why it is not healthy, by its server's report; None where it is, or the server has no such report."""
+    metadata_lost: str = ""
+    """Why ZooKeeper has no metadata of it, though it may have had a store session; empty when it has them, or
+    proves that there were none."""
 
     @property
     def closed(self) -> bool:

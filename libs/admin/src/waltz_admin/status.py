@@ -140,6 +140,7 @@ def _inputs(sources: _Sources, partition: int) -> _Inputs:
     assigned = sources.replicas.get(partition, ())
     inputs: list[object] = [
         sources.metadata.get(partition),
+        sources.view.recorded(partition) is None,
         sources.view.metadata_written.get(PartitionId(partition)),
         tuple(assigned),
         server,
@@ -214,7 +215,8 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
     metadata = sources.metadata.get(partition)
     assigned = sources.replicas.get(partition, ())
     known = metadata if isinstance(metadata, PartitionMetadata) else None
-    replicas = _with_lag([_replica(sources, node, partition, known) for node in assigned])
+    lost = _metadata_lost(sources, partition)
+    replicas = _with_lag([_replica(sources, node, partition, known, lost) for node in assigned])
     server, answer, generation = _owner(sources, partition)
     session = known.session_id if known is not None else None
     healthy = bool(server is not None and answer.health and answer.health.get(partition, False))
@@ -229,6 +231,7 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
         changing=changing,
         recorded_at=sources.view.metadata_written.get(PartitionId(partition)) or None,
         not_open=None if healthy else sources.answers.not_open.get(partition),
+        metadata_lost=lost,
     )
     if not healthy:
         status = replace(status, replicas=_with_those_ahead(sources, replicas, partition))
@@ -246,7 +249,16 @@ def _partition(sources: _Sources, partition: int) -> PartitionStatus:
     )
     if changing:
         problem = "a change of its replicas is not complete" + (f"; {problem}" if problem else "")
-    return replace(status, problem=problem)
+    return replace(status, problem=f"{lost}; {problem}" if lost else problem)
+
+
+def _metadata_lost(sources: _Sources, partition: int) -> str:
+    if sources.view.recorded(partition) is not None:
+        return ""
+    metadata = sources.metadata.get(partition)
+    if isinstance(metadata, str):
+        return f"its metadata cannot be read: {metadata}"
+    return "its metadata are missing in ZooKeeper, and were deleted or lost there"
 
 
 def _with_those_ahead(
@@ -279,9 +291,12 @@ _LIMITED_BY_A_FULL_DISK = frozenset(
 )
 
 
-def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMetadata | None) -> Replica:
-    """By the rule of all tools, and two things more: a copy on a full disk is complete and takes no append,
-    and one that its server refuses is not being caught up."""
+def _replica(
+    sources: _Sources, node: str, partition: int, metadata: PartitionMetadata | None, lost: str
+) -> Replica:
+    """By the rule of all tools, and three things more: a copy on a full disk is complete and takes no append,
+    one that its server refuses is not being caught up, and without metadata that were there (`lost`) nobody
+    knows where it is."""
     status = sources.nodes.get(node)
     listed = None if metadata is None else metadata.replicas.get(node)
     if status is not None and status.turned_away:
@@ -296,6 +311,8 @@ def _replica(sources: _Sources, node: str, partition: int, metadata: PartitionMe
     refused = sources.answers.refused.get((partition, node))
     if refused is not None:
         standing, reason = Standing.REFUSED, refused
+    elif lost and standing is Standing.NOT_STARTED:
+        standing, reason = Standing.UNKNOWN, "ZooKeeper has nothing to compare it with"
     elif status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:
         standing, reason = Standing.UNAVAILABLE, DISK_IS_FULL
     return Replica(
@@ -323,11 +340,11 @@ def _why_unhealthy(
         )
     if not status.replicas:
         return "no replica is assigned"
+    reported = f"its server {status.server} reports {status.not_open or 'that it is not healthy'}"
+    if status.metadata_lost and not answer.turned_away:
+        return reported if status.fault else status.metadata_lost
     if not sources.view.servers:
         return "no server is registered"
-    if isinstance(metadata, str):
-        return f"its metadata cannot be read: {metadata}"
-    reported = f"its server {status.server} reports {status.not_open or 'that it is not healthy'}"
     if status.fault and not status.too_many_refused:
         return reported
     short = shortage({replica.node: replica.unable for replica in status.replicas})

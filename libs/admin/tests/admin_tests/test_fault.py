@@ -26,6 +26,7 @@ from waltz_admin.kept_reports import ASK_AGAIN_SECONDS
 from waltz_admin.not_open import NotOpen
 from waltz_admin.observer import LATE_SECONDS
 from waltz_admin.reports import NOT_OPEN, REPLICAS, ServerReport
+from waltz_admin.status import summarize
 from waltz_admin.verify import Answers, Check, ServerAnswer, with_reports
 from waltz_cluster.replica_rules import Standing
 from waltz_cluster.serializers import PartitionAssignment, ReplicaState, ServerDescriptor
@@ -117,6 +118,35 @@ def test_a_fault_comes_before_replicas_that_are_away() -> None:
     seen = page(metadata(), {"b": "no answer", "c": "no answer"}, healthy=False, not_open=waiting)
     assert seen.partitions[0].problem.startswith("1 of 3 replicas, 2 needed")
     assert find(seen)[0].rule.name == "no-quorum"
+
+
+def test_metadata_that_zookeeper_has_lost_are_a_fault_and_no_partition_that_never_was_started() -> None:
+    """Whoever reads "start a server; the first session is opened then" believes that nothing was lost."""
+    missing = "its metadata are missing in ZooKeeper, and were deleted or lost there"
+    for known, why in ((None, missing), ("broken", "its metadata cannot be read: broken")):
+        (found,) = find(page(known, {}))  # its server has it open
+        assert (found.rule.name, found.partitions) == ("fault", (0,))
+        assert found.finding == f"partition 0: {why}; it takes writes until its store session ends"
+        assert found.next_step.startswith("do not restart its server before: no store session opens without")
+        assert "restore ZooKeeper's data from a copy" in found.next_step
+        first, second = find(page(known, {}, registered=False))
+        assert first.rule.name == "no-server"
+        assert second.finding == f"no partition can take a write: {why}"
+        assert (second.rule.name, "empty, reset and remove nothing" in second.next_step) == ("fault", True)
+        reported = NotOpen(0, "fault", "partition metadata is missing")
+        (found,) = find(page(known, {}, healthy=False, not_open=reported))
+        assert found.finding.endswith("reports fault: partition metadata is missing")
+        (one,) = page(known, {"b": None}).partitions
+        assert [r.standing for r in one.replicas] == [
+            Standing.UNKNOWN, Standing.UNASSIGNED, Standing.UNKNOWN
+        ]  # fmt: skip
+        assert one.problem.startswith(why)
+
+
+def test_a_partition_that_never_was_started_has_lost_nothing() -> None:
+    view = replace(view_of(None, registered=True), never_started=frozenset({PartitionId(0)}))
+    (one,) = summarize(view, Answers({}, {}), {}).partitions
+    assert one.metadata_lost == ""
 
 
 def test_of_a_server_without_the_report_the_text_is_that_of_before() -> None:

@@ -239,7 +239,7 @@ def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
 
 
 def test_metadata_that_is_missing_or_unreadable() -> None:
-    assert page(None, {}, healthy=False).partitions[0].replicas[0].standing is Standing.NOT_STARTED
+    assert page(None, {}, healthy=False).partitions[0].replicas[0].standing is Standing.UNKNOWN
     assert "cannot be read: broken" in problems(find(page("broken", {}, healthy=False)))[0]
 
 

@@ -75,7 +75,7 @@ class Standing(enum.Enum):
     AHEAD = "ahead of ZooKeeper"
     UNREACHABLE = "unreachable"
     UNKNOWN = "unknown"
-    """Its node is there, and who asks is not let in."""
+    """Its node is there, and who asks is not let in, or ZooKeeper has nothing to compare it with."""
     NOT_STARTED = "not started"
     REFUSED = "refused"
     """The server leaves it out of its session for good: only the server knows, so no rule here says so."""

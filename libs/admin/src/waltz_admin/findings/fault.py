@@ -6,10 +6,14 @@ names; the other states end on their own, or when those whom the reason names ar
 
 from __future__ import annotations
 
-from waltz_admin.findings.finding import Rule, Severity
+from collections.abc import Iterable
+
+from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.findings.finding import Finding, Rule, Severity, limited
 from waltz_admin.findings.undecided import IDS
 from waltz_admin.not_open import NotOpen
 from waltz_cluster.older_copy import is_evidence
+from waltz_cluster.quorum import alike
 
 ZOOKEEPER_OLDER = Rule(
     "zookeeper-older",
@@ -43,7 +47,7 @@ _KEEP_THE_SERVER = (
     "do not stop or restart the server that reports this, and give the partition to no other one, until what follows is done: what "
     "it has acknowledged is known to it alone, and the next one would open without that. Then restart it, which ends the fault. First "
 )
-_STEP_OF_METADATA = (
+STEP_OF_METADATA = (
     "restore ZooKeeper's data from a copy (docs/operations.md has the way); empty, reset and remove nothing on the nodes: only "
     "they know what was committed"
 )
@@ -66,8 +70,8 @@ def case_of_fault(reason: str) -> tuple[Rule, str]:
         return FAULT, _STEP_OF_FENCE
     lost = reason.startswith("partition metadata ")
     if "this server" in reason:
-        return FAULT, _KEEP_THE_SERVER + (_STEP_OF_METADATA if lost else _STEP_OF_RECORDS)
-    return FAULT, _STEP_OF_METADATA if lost else _STEP_OF_OTHERS
+        return FAULT, _KEEP_THE_SERVER + (STEP_OF_METADATA if lost else _STEP_OF_RECORDS)
+    return FAULT, STEP_OF_METADATA if lost else _STEP_OF_OTHERS
 
 
 def step_of_not_open(reported: NotOpen | None) -> str:
@@ -85,3 +89,22 @@ def step_of_not_open(reported: NotOpen | None) -> str:
             return "bring back the replicas that its server names, with the data they have"
         case _:
             return "wait for the recovery; if this reason stays, read the server's log"
+
+
+def lost_metadata(status: ClusterStatus) -> Iterable[Finding]:
+    """Of partitions that are not known to be closed: their servers have them open, and the next store session
+    does not open."""
+    lost = [one for one in status.partitions if one.metadata_lost and not one.closed]
+    for ids, why in alike({one.partition_id: one.metadata_lost for one in lost}).items():
+        found = [one for one in lost if one.metadata_lost == why]
+        until = "it takes writes until its store session ends"
+        yield Finding(
+            FAULT,
+            f"{'partition' if len(found) == 1 else 'partitions'} {ids}: {why}; "
+            f"{until if all(one.healthy for one in found) else 'the next store session does not open'}",
+            f"do not restart its server before: no store session opens without the metadata; {STEP_OF_METADATA}",
+            limited([f"partition {r.partition_id}: {r.metadata_lost}" for r in found]),
+            tuple(one.partition_id for one in found),
+            (),
+            tuple(dict.fromkeys(str(one.server) for one in found if one.server is not None)),
+        )

@@ -21,9 +21,11 @@ from waltz_admin.findings.access import (
 from waltz_admin.findings.disk import DISK_FILLS, DISK_FULL, disk
 from waltz_admin.findings.fault import (
     FAULT,
+    STEP_OF_METADATA,
     STEP_OF_OLDER,
     ZOOKEEPER_OLDER,
     case_of_fault,
+    lost_metadata,
     step_of_not_open,
 )
 from waltz_admin.findings.finding import Finding, Rule, Severity, limited
@@ -150,7 +152,7 @@ RULES = (
 def find(status: ClusterStatus) -> list[Finding]:
     """What is wrong, in the order in which it is best dealt with; empty for a healthy cluster."""
     asked: tuple[Callable[[ClusterStatus], Iterable[Finding]], ...] = (
-        access, _no_server, stale_assignment, _closed_partitions, _without_replicas, _nodes, _servers, _changes,
+        access, _no_server, stale_assignment, _closed_partitions, lost_metadata, _without_replicas, _nodes, _servers, _changes,
         _replicas,
     )  # fmt: skip
     return [finding for ask in asked for finding in ask(status)]
@@ -211,6 +213,8 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
         return NOT_OPEN, STEP_OF_TOO_MANY
     if partition.fault:
         return case_of_fault(partition.fault)
+    if partition.metadata_lost:
+        return FAULT, STEP_OF_METADATA
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
     lacking = [r.node for r in partition.replicas if r.standing is Standing.UNASSIGNED]
     if lacking and not silent and is_short(partition.replicas):
