@@ -137,7 +137,8 @@ class Collector:
         before = self.number
         self.watch(part)
         if self.latest is None or idle:
-            self._hurry.set()
+            if not self._observing:
+                self._hurry.set()
             await self.changed(before, timeout_seconds)
         lacks = self.latest is not None and not self.latest.parts & part
         if self._report is not None and lacks and part != LATENCY:  # which pages show when it comes
@@ -153,6 +154,7 @@ class Collector:
                 self._wanted.clear()
                 await self._wanted.wait()
             started, worked = self._clock(), self._work_clock()
+            self._hurry.clear()  # who comes from now on may want what this observation does not ask for
             self._observing = True
             try:
                 self._took(started, *await self._ask())
@@ -184,7 +186,6 @@ class Collector:
         return status, parts, tuple(reports)
 
     async def _rest(self, seconds: float) -> None:
-        self._hurry.clear()
         try:
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()
