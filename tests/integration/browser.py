@@ -100,6 +100,22 @@ class Browser:
         entries = self._call("POST", "/se/log", {"type": "browser"})
         return [str(one["message"]) for one in entries if one["level"] in ("SEVERE", "WARNING")]
 
+    def tabs(self) -> list[str]:
+        """Names of all tabs."""
+        return [str(name) for name in self._call("GET", "/window/handles")]
+
+    def new_tab(self) -> None:
+        """Open one and show it."""
+        self.show(str(self._call("POST", "/window/new", {"type": "tab"})["handle"]))
+
+    def show(self, tab: str) -> None:
+        """The tab of this name."""
+        self._call("POST", "/window", {"handle": tab})
+
+    def close_tab(self) -> None:
+        """The one that is shown; another one has to be shown next."""
+        self._call("DELETE", "/window")
+
     def picture(self, path: Path) -> None:
         """The window as a PNG."""
         path.write_bytes(base64.b64decode(self._call("GET", "/screenshot")))

@@ -235,6 +235,49 @@ def test_a_node_that_hangs_is_on_the_screen_and_then_no_longer(window: Browser, 
     window.see("current, it was unreachable")
 
 
+def test_more_tabs_than_a_browser_has_connections(window: Browser, live: Live, link: str) -> None:
+    """A browser opens six to one address for all tabs together, and each live page keeps one. A tab that is
+    not shown gives its own up when another one is live; it continues what it follows when it is shown."""
+    base = link.partition("#")[0]
+    (first,) = window.tabs()
+    window.script("location.hash = '#/records?partition=0'")
+    window.see("The log is empty")
+    window.script(
+        "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Follow').click()"
+    )
+    window.see("Waiting for what is appended")
+    live.ok("append", "-p", "0", "--data", "before")
+    window.see("before")
+    try:
+        for _ in range(8):
+            _set_hidden(window, True)  # a browser without a window calls every tab visible
+            window.new_tab()
+            window.go(f"{base}#/partitions")
+            window.see("4 partitions", "Live,")
+        live.ok("append", "-p", "0", "--data", "meanwhile")
+        _set_hidden(window, True)
+        window.show(first)
+        _set_hidden(window, False)
+        window.see("before", "meanwhile", "Live.", "Live,")
+        assert window.script("return document.querySelectorAll('tbody tr').length") == 2
+        live.ok("append", "-p", "0", "--data", "after it")
+        window.see("after it", "Stop following")
+    finally:
+        for tab in window.tabs():
+            if tab != first:
+                window.show(tab)
+                window.close_tab()
+        window.show(first)
+
+
+def _set_hidden(window: Browser, hidden: bool) -> None:
+    window.script(
+        "Object.defineProperty(document, 'hidden', { configurable: true, value: arguments[0] });"
+        "document.dispatchEvent(new Event('visibilitychange'))",
+        hidden,
+    )
+
+
 def test_light_and_dark(window: Browser) -> None:
     ground = "return getComputedStyle(document.body).backgroundColor"
     before = window.script(ground)

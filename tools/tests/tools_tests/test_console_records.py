@@ -226,6 +226,21 @@ async def test_a_page_that_follows_gets_what_came_while_its_connection_was_cut(h
             assert await page.next() == (16, {"missed": 0})
 
 
+async def test_a_page_that_ended_its_connection_says_what_it_has_seen() -> None:
+    """As one in a tab that is not shown. What the browser says of a connection that was cut later is newer."""
+    async with console() as rig:
+        async with following(rig, "&seen=-1") as page:
+            fill(rig)
+            assert await page.next() == (-1, {"missed": 0})
+            assert await page.ids(15) == list(range(16))
+        async with following(rig, "&seen=13") as page:
+            assert await page.next() == (13, {"missed": 0})
+            assert await page.ids(15) == [14, 15]
+        async with following(rig, "&seen=3", 14) as page:
+            assert await page.next() == (14, {"missed": 0})
+            assert await page.ids(15) == [15]
+
+
 async def test_a_page_that_was_cut_for_long_gets_the_end_of_what_it_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -245,6 +260,7 @@ async def test_why_a_page_cannot_follow_is_one_sentence(monkeypatch: pytest.Monk
         for query, headers, words in (
             ("&header=seven", {}, "a header filter is"),
             ("", {"Last-Event-ID": "x"}, "Last-Event-ID is a number"),
+            ("&seen=x", {}, "seen is a number"),
         ):
             status, body = await rig.get(f"/api/follow?partition=1{query}", **headers)
             assert (status, words in str(body["error"])) == (400, True), body

@@ -412,10 +412,12 @@ def _number(request: web.Request, name: str, default: int) -> int:
 
 
 def _position(request: web.Request) -> int | None:
-    """The last transaction that a page that follows knows of, where its connection was cut; -1 is before the
-    first one."""
-    text = request.headers.get("Last-Event-ID", "")
-    return -1 if text == "-1" else _parsed("Last-Event-ID", text)
+    """The last transaction that a page that follows knows of, where its connection was cut, or where the page
+    has ended it (`seen`); -1 is before the first one."""
+    name, text = "Last-Event-ID", request.headers.get("Last-Event-ID", "")
+    if not text:
+        name, text = "seen", request.query.get("seen", "")
+    return -1 if text == "-1" else _parsed(name, text)
 
 
 def _optional(request: web.Request, name: str) -> int | None:

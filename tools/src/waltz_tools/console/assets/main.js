@@ -67,9 +67,29 @@ function lost() {
 }
 
 let events = null;
+let resting = false;
+
+// A browser has six connections to the console for all its tabs together, and each stream keeps one. So a tab that
+// is not shown gives its streams up as soon as another one is live, and catches up when it is shown.
+const tabs = new BroadcastChannel("waltz-console");
+tabs.addEventListener("message", () => {
+  if (!document.hidden || !events) return;
+  resting = true;
+  events.close();
+  events = null;
+  if (shown && shown.rest) shown.rest();
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !resting) return;
+  listen();
+  refresh();
+  if (shown && shown.wake) shown.wake();
+});
 
 function listen() {
   if (events) events.close();
+  resting = false;
+  tabs.postMessage("live");
   events = new EventSource("/api/events");
   events.addEventListener("observation", (event) => {
     state(JSON.parse(event.data));
@@ -78,7 +98,7 @@ function listen() {
   events.onerror = async () => {
     lost();
     // A browser repeats on its own after a lost connection, and not after a refusal.
-    if (events.readyState === EventSource.CLOSED) {
+    if (events && events.readyState === EventSource.CLOSED) {
       events = null;
       setTimeout(begin, 3000);
     }
@@ -132,6 +152,7 @@ function failed(error) {
 function logIn(sentence) {
   if (events) events.close();
   events = null;
+  resting = false;
   shown = null;
   const field = h("input", { id: "token", type: "password", autocomplete: "off", required: true });
   const form = h(
@@ -209,6 +230,6 @@ byId("nav").append(
 );
 window.addEventListener("hashchange", () => {
   if (/^#token=/.test(location.hash)) begin();
-  else if (events) show();
+  else if (events || resting) show();
 });
 begin();

@@ -18,6 +18,7 @@ class Records {
     this.path = null; // asks when a reader asks, not with every observation
     this.rows = [];
     this.stream = null;
+    this.rested = null; // continues what is followed, once the tab is shown again
     this.field = (id, label, type, value, className) => {
       this[id] = h("input", { id, type, value, class: className || "short", min: type === "number" ? 0 : null });
       return h("label", { for: id }, label, this[id]);
@@ -75,6 +76,18 @@ class Records {
   close() {
     if (this.stream) this.stream.close();
     this.stream = null;
+    this.rested = null;
+  }
+
+  rest() {
+    if (!this.stream) return;
+    const again = this.again;
+    this.close();
+    this.rested = again;
+  }
+
+  wake() {
+    if (this.rested) this.rested();
   }
 
   async load(wanted) {
@@ -101,19 +114,29 @@ class Records {
   }
 
   follow() {
-    if (this.stream) return this.unfollow();
+    if (this.stream || this.rested) return this.unfollow();
     const query = new URLSearchParams({ partition: this.partition.value || "0" });
     if (this.header.value) query.set("header", this.header.value);
     if (this.client.value) query.set("client", this.client.value);
-    const path = `follow?${query}`;
-    const stream = new EventSource(`/api/${path}`);
-    this.stream = stream;
     this.live.setAttribute("aria-pressed", "true");
     this.live.textContent = "Stop following";
     this.says.textContent = "Waiting for what is appended…";
-    let out = 0;
-    let missed = 0;
-    let lost = false;
+    this.followed(query, { out: 0, missed: 0 }, false);
+  }
+
+  // One stream after the other: `seen` of the query is the last transaction that the one before knew of.
+  followed(query, lacked, again) {
+    const path = `follow?${query}`;
+    const stream = new EventSource(`/api/${path}`);
+    this.stream = stream;
+    this.rested = null;
+    let { out, missed } = lacked;
+    let lost = again;
+    let position = query.get("seen");
+    this.again = () => {
+      if (position !== null) query.set("seen", position);
+      this.followed(query, { out, missed }, true);
+    };
     const state = () => {
       const lacks = [];
       if (out) lacks.push(`${count(out)} came too fast to be shown`);
@@ -121,11 +144,13 @@ class Records {
       this.says.textContent = lacks.length ? `Live; ${lacks.join("; ")}.` : "Live.";
     };
     stream.addEventListener("position", (event) => {
+      position = event.lastEventId;
       missed += JSON.parse(event.data).missed || 0;
       if (lost || missed) state();
       lost = false;
     });
     stream.addEventListener("records", (event) => {
+      position = event.lastEventId;
       const { rows, left_out } = JSON.parse(event.data);
       out += left_out;
       this.rows = [...rows, ...this.rows].slice(0, MAX_FOLLOWED);
