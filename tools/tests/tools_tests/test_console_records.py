@@ -227,7 +227,8 @@ async def test_a_page_that_follows_gets_what_came_while_its_connection_was_cut(h
 
 
 async def test_a_page_that_ended_its_connection_says_what_it_has_seen() -> None:
-    """As one in a tab that is not shown. What the browser says of a connection that was cut later is newer."""
+    """As one in a tab that is not shown. What the browser says of a connection that was cut later is
+    newer."""
     async with console() as rig:
         async with following(rig, "&seen=-1") as page:
             fill(rig)

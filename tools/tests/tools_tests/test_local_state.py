@@ -1,11 +1,13 @@
 """The cluster directory: lock, memory of ports and shape, left-over processes."""
 
+import json
 import os
 import random
 import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 import pytest
@@ -120,7 +122,7 @@ def test_pid_files_that_are_of_no_role_stay(tmp_path: Path) -> None:
 def test_state_is_found_again(tmp_path: Path) -> None:
     directory = ClusterDirectory(tmp_path)
     assert directory.load() is None
-    state = _state(ports={"zookeeper": {"client": 20_000}}, seeded=True, cluster_key="k")
+    state = _state(ports={"zookeeper": {"client": 20_000}}, seeded=True, cluster_key=str(UUID(int=7)))
     directory.save(state)
     assert directory.load() == state
 
@@ -130,6 +132,36 @@ def test_state_of_another_format_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
     with pytest.raises(LocalClusterError):
         ClusterDirectory(tmp_path).load()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": "8"},
+        {"servers": True},
+        {"storage_nodes": None},
+        {"tls": "yes"},
+        {"cluster_key": 7},
+        {"cluster_key": "seven"},
+        {"ports": [20_000]},
+        {"ports": {"storage-x": {"http": 20_000}}},
+        {"ports": {"storage-1": 20_000}},
+        {"ports": {"storage-1": {"http": "20000"}}},
+        {"ports": {"storage-1": {"http": 70_000}}},
+        {"joining": ["storage-9"]},
+    ],
+)
+def test_state_that_was_edited_into_something_else_is_refused_with_one_line(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.save(_state(ports={"storage-1": {"http": 20_000}}, joining=["storage-1"]))
+    assert directory.load() is not None
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | wrong))
+    (name,) = wrong
+    with pytest.raises(LocalClusterError, match=rf"cluster\.json cannot be parsed: {name} "):
+        directory.load()
 
 
 def test_left_over_process_is_ended_and_a_stranger_with_its_pid_is_not(tmp_path: Path) -> None:

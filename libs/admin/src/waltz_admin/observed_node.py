@@ -158,9 +158,9 @@ class ObservedNode:
     async def _answer(
         self, connection: StorageAdminConnection, assigned: Collection[int], timeout_seconds: float
     ) -> NodeAnswer:
-        """Its answers about these copies. Many are asked for at the same time, until one is not given in time.
-        What is not asked for when the timeout is over is left to the next observation: it is that of all
-        nodes, and must not take the longer the more partitions a distant or slow node has."""
+        """Its answers about these copies. Many are asked for at the same time, until one is not given in
+        time. What is not asked for when the timeout is over is left to the next observation: it is that of
+        all nodes, and must not take the longer the more partitions a distant or slow node has."""
         copies: dict[int, ReplicaAnswer] = {}
         held, own, began = dict(self._held), identity(connection), self._clock()
         due: list[int] = []

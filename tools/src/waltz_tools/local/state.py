@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
+from uuid import UUID
 
 import psutil
 
@@ -52,6 +53,27 @@ class ClusterState:
     joining: list[str] = field(default_factory=list)
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
     format: int = FORMAT
+
+
+def _wrong_in(state: ClusterState) -> str:
+    """What a person or another program has made of the file; empty when it is what `save` writes."""
+    kinds: dict[str, type] = {"tls": bool, "seeded": bool, "joining": list, "ports": dict}
+    kinds |= dict.fromkeys(("partitions", "storage_nodes", "servers"), int)
+    kinds |= {} if state.cluster_key is None else {"cluster_key": str}
+    for name, kind in kinds.items():
+        value = getattr(state, name)
+        if type(value) is not kind:
+            return f"{name} = {value!r:.40}"
+    try:
+        UUID(state.cluster_key or str(UUID(int=0)))
+    except ValueError:
+        return f"cluster_key = {state.cluster_key!r:.40}"
+    for role, ports in state.ports.items():
+        numbers_of = ports.values() if isinstance(ports, dict) else [None]
+        if not _ROLE.fullmatch(role) or any(type(n) is not int or not 0 < n < 65536 for n in numbers_of):
+            return f"ports of {role!r:.40}"
+    strangers = [role for role in state.joining if role not in state.ports]
+    return f"joining {strangers[0]!r:.40}" if strangers else ""
 
 
 class ClusterDirectory:
@@ -145,9 +167,12 @@ class ClusterDirectory:
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise LocalClusterError(f"{file} was not written by this version of waltz")
         try:
-            return ClusterState(**value)
+            state = ClusterState(**value)
         except TypeError as error:
             raise LocalClusterError(f"{file} cannot be parsed: {error}") from None
+        if wrong := _wrong_in(state):
+            raise LocalClusterError(f"{file} cannot be parsed: {wrong} is not what this version writes")
+        return state
 
     def save(self, state: ClusterState) -> None:
         """Replace cluster.json."""
