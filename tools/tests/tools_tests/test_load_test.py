@@ -85,7 +85,17 @@ def test_the_checker_names_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"waltz-validate", b'"waltz-validate"', b'{"kind": "waltz-validate"}', b"\xff\xfe"]
+    "data",
+    [
+        b"",
+        b"waltz-validate",
+        b'"waltz-validate"',
+        b'{"kind": "waltz-validate"}',
+        b"\xff\xfe",
+        b'["waltz-validate", ' + b"[" * 100_000,
+        b'{"kind": "waltz-validate", "run": "run", "producer": "a", "number": Infinity, "previous": 0}',
+    ],
+    ids=range(7),
 )
 def test_foreign_payloads_are_no_links(data: bytes) -> None:
     assert Link.from_bytes(data) is None

@@ -48,7 +48,7 @@ class Link:
             return cls(
                 str(found["run"]), str(found["producer"]), int(found["number"]), int(found["previous"])
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
 
