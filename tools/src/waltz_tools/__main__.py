@@ -6,6 +6,9 @@ Exit codes: `waltz_runtime.exit_code`. With WALTZ_DEBUG=1 in the environment err
 
 from __future__ import annotations
 
+import waltz_runtime.early_end  # noqa: F401 - before what takes a while to import
+
+# isort: split
 import logging
 import os
 import sys

@@ -250,3 +250,27 @@ def test_a_service_may_open_as_many_files_as_the_hard_limit_allows() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "True"
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_process_1_ends_at_sigterm_before_it_handles_it(imported: bool) -> None:
+    """And no other process is changed by the import: the kernel ends it."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    try:
+        subprocess.run([*unshare, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        pytest.skip(f"cannot make a process namespace here: {failure}")
+    early = "import waltz_runtime.early_end\n" if imported else ""
+    code = f"import signal, time\n{early}print('ready', flush=True)\ntime.sleep(1)\nprint('it came up')\n"
+    process = start(code, unshare)
+    assert line(process) == "ready"
+    children = subprocess.run(
+        ["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True, check=True
+    )
+    os.kill(int(children.stdout), signal.SIGTERM)
+    code_, out, _ = finish(process)
+    assert (code_, out) == ((128 + signal.SIGTERM, "") if imported else (0, "it came up\n"))
+    process = start(code)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == -signal.SIGTERM

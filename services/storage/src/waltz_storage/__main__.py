@@ -5,6 +5,9 @@ Exit codes: `waltz_runtime.exit_code`.
 
 from __future__ import annotations
 
+import waltz_runtime.early_end  # noqa: F401 - before what takes a while to import
+
+# isort: split
 import asyncio
 import functools
 import logging
