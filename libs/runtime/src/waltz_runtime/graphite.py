@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
 
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.slices import between_turns
 
 _DATAGRAM_BYTES = 1400  # fits an Ethernet frame with headers
+_DATAGRAMS_PER_TURN = 16
 _WRITE_TIMEOUT_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
@@ -55,10 +57,11 @@ class GraphiteReporter:
 
     async def report(self) -> bool:
         """Send one report; False when Graphite could not be reached."""
-        lines = self._registry.to_graphite(self._settings.prefix, int(self._wall_clock()))
+        slices = self._registry.graphite_slices(self._settings.prefix, int(self._wall_clock()))
+        text = await between_turns(slices)
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT_SECONDS):
-                await (self._send_udp(lines) if self._settings.use_udp else self._send_tcp(lines))
+                await (self._send_udp(text) if self._settings.use_udp else self._send_tcp(text))
         except (OSError, ValueError) as failure:  # the timeout, and what can be no host, are among them
             if not self._failing:
                 log.warning("graphite does not answer", reason=str(failure) or type(failure).__name__)
@@ -67,36 +70,37 @@ class GraphiteReporter:
         self._failing = False
         return True
 
-    async def _send_tcp(self, lines: list[str]) -> None:
+    async def _send_tcp(self, text: str) -> None:
         _, writer = await asyncio.open_connection(self._settings.hostname, self._settings.port)
         try:
-            for line in lines:
-                writer.write(f"{line}\n".encode())
+            writer.write(text.encode())
             await writer.drain()
         finally:
             writer.close()
         await writer.wait_closed()
 
-    async def _send_udp(self, lines: list[str]) -> None:
+    async def _send_udp(self, text: str) -> None:
         host, port = self._settings.hostname, self._settings.port
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             asyncio.DatagramProtocol, remote_addr=(host or "", port)
         )
         try:
-            for datagram in _datagrams(lines):
+            for number, datagram in enumerate(_datagrams(text), 1):
                 transport.sendto(datagram)
+                if number % _DATAGRAMS_PER_TURN == 0:
+                    await asyncio.sleep(0)
         finally:
             transport.close()
 
 
-def _datagrams(lines: list[str]) -> list[bytes]:
+def _datagrams(text: str) -> Iterator[bytes]:
     """Whole lines packed into datagrams."""
-    datagrams: list[bytes] = []
     pending = b""
-    for line in lines:
+    for line in text.split("\n")[:-1]:
         encoded = f"{line}\n".encode()
         if pending and len(pending) + len(encoded) > _DATAGRAM_BYTES:
-            datagrams.append(pending)
+            yield pending
             pending = b""
         pending += encoded
-    return [*datagrams, pending] if pending else datagrams
+    if pending:
+        yield pending

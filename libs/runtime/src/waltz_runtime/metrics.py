@@ -14,7 +14,7 @@ from waltz_runtime.errors import MetricNameError
 from waltz_runtime.exposition import prometheus_slices
 from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Rates, Timer
 from waltz_runtime.meanings import Meanings
-from waltz_runtime.rendering import admin_json, graphite_lines, http_json_slices
+from waltz_runtime.rendering import admin_json, graphite_slices, http_json_slices
 from waltz_runtime.slices import Slices, at_once
 
 __all__ = ["TICK_SECONDS", "Counter", "Gauge", "Meter", "MetricsRegistry", "Timer"]
@@ -128,7 +128,11 @@ class MetricsRegistry:
 
     def to_graphite(self, prefix: str, timestamp_seconds: int) -> list[str]:
         """Lines of the Graphite plaintext protocol, without line ends."""
-        return graphite_lines(self._metrics, self.tick(), prefix, timestamp_seconds)
+        return at_once(self.graphite_slices(prefix, timestamp_seconds)).split("\n")[:-1]
+
+    def graphite_slices(self, prefix: str, timestamp_seconds: int) -> Slices:
+        """The same as one text with line ends, in pieces of the loop's time."""
+        return graphite_slices(self._metrics, self.tick(), prefix, timestamp_seconds)
 
     def _named(self, name: str, kind: type[_M], make: Callable[[], _M]) -> _M:
         known = self._metrics.get(name)

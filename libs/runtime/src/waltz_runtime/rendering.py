@@ -71,14 +71,20 @@ def admin_json(metrics: Metrics, now: float) -> str:
     return json.dumps({"metrics": by_name, **kinds, "ids": ids}, indent=2, default=str)
 
 
-def graphite_lines(metrics: Metrics, now: float, prefix: str, timestamp_seconds: int) -> list[str]:
+def graphite_slices(metrics: Metrics, now: float, prefix: str, timestamp_seconds: int) -> Slices:
     """Lines `path value timestamp` of the plaintext protocol; only numbers have a line."""
-    lines: list[str] = []
-    for name, metric in sorted(metrics.items()):
+    parts: list[str] = []
+    budget = Budget()
+    for name in sorted(metrics):
+        metric = metrics.get(name)
+        if metric is None:  # its partition has left in between
+            continue
         path = f"{prefix}.{name}" if prefix else name
         for field, value in _numbers(metric, now):
-            lines.append(f"{path}{field} {value} {timestamp_seconds}")
-    return lines
+            parts.append(f"{path}{field} {value} {timestamp_seconds}\n")
+        if budget.spent(TIMER_UNITS if isinstance(metric, Timer) else 1):
+            yield
+    return "".join(parts)
 
 
 def _kind(metric: Metric) -> str:

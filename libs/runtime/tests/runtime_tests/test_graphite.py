@@ -1,11 +1,13 @@
 """The Graphite reporter against a listener of its own."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from waltz_runtime.graphite import GraphiteReporter, GraphiteSettings
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.slices import METRICS_PER_SLICE
 
 
 def registry() -> MetricsRegistry:
@@ -51,6 +53,33 @@ async def test_report_over_udp_keeps_lines_whole() -> None:
         lines += datagram.decode().splitlines()
     transport.close()
     assert len(set(lines)) == 100
+
+
+@pytest.mark.parametrize("use_udp", [False, True], ids=["tcp", "udp"])
+async def test_a_report_of_many_partitions_does_not_hold_up_the_loop(use_udp: bool) -> None:
+    """A server that stands still for seconds, once a minute, is evicted by the others."""
+    turn, reads = 0, Counter[int]()
+
+    def read() -> int:
+        reads[turn] += 1
+        return 7
+
+    made = MetricsRegistry()
+    for number in range(40 * METRICS_PER_SLICE):
+        made.gauge(f"waltz-server.partition-{number}.mark", read)
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.get_running_loop().create_task(turns())
+    await GraphiteReporter(made, GraphiteSettings("127.0.0.1", 1, use_udp=use_udp)).report()
+    running.cancel()
+    await asyncio.wait([running])
+    assert reads.total() == 40 * METRICS_PER_SLICE
+    assert max(reads.values()) <= METRICS_PER_SLICE
 
 
 async def test_absent_graphite_is_no_failure() -> None:

@@ -159,7 +159,13 @@ def a_thousand_partitions(read: Callable[[], object]) -> MetricsRegistry:
     return registry
 
 
-@pytest.mark.parametrize("slices_of", [MetricsRegistry.prometheus_slices, MetricsRegistry.json_slices])
+def graphite(registry: MetricsRegistry) -> Slices:
+    return registry.graphite_slices("waltz", 77)
+
+
+@pytest.mark.parametrize(
+    "slices_of", [MetricsRegistry.prometheus_slices, MetricsRegistry.json_slices, graphite]
+)
 def test_a_slice_is_a_few_metrics_and_hardly_more_than_a_timer(
     slices_of: Callable[[MetricsRegistry], Slices],
 ) -> None:
@@ -186,6 +192,12 @@ def test_a_partition_that_leaves_in_between_is_left_out() -> None:
     text = at_once(slices)
     assert 'g_mark{partition="998"} 7.0' in text
     assert 'partition="999"' not in text
+    slices = graphite(registry)
+    next(slices)
+    registry.remove_group("g.partition-998")
+    text = at_once(slices)
+    assert "waltz.g.partition-997.mark 7 77\n" in text
+    assert "partition-998" not in text
 
 
 async def test_the_loop_runs_between_two_slices() -> None:
