@@ -34,6 +34,22 @@ FAULT_BUGS = (
         "Whoever brings the nodes back waits for a partition that nothing opens.",
     ),
     _admin(
+        "metadata_that_are_lost_are_found_when_the_partition_has_closed",
+        "A2",
+        "findings/fault.py",
+        "if one.metadata_lost and not one.closed]\n",
+        "if one.metadata_lost and one.closed]\n",
+        "Whoever restarts the server that has it open closes it.",
+    ),
+    _admin(
+        "partition_without_its_metadata_waits_for_its_first_session",
+        "A2",
+        "findings/rules.py",
+        "    if partition.metadata_lost:\n",
+        "    if False:\n",
+        "Whoever starts a server for that believes that nothing was lost.",
+    ),
+    _admin(
         "word_of_a_server_without_the_partition_is_believed",
         "A6",
         "verify.py",

@@ -141,6 +141,8 @@ def test_metadata_that_zookeeper_has_lost_are_a_fault_and_no_partition_that_neve
             Standing.UNKNOWN, Standing.UNASSIGNED, Standing.UNKNOWN
         ]  # fmt: skip
         assert one.problem.startswith(why)
+        explained = explain(page(known, {}), 0, [])
+        assert explained.verdict.startswith(f"partition 0 takes writes: server {SERVER} serves it, 0 of 3")
 
 
 def test_a_partition_that_never_was_started_has_lost_nothing() -> None:

@@ -78,9 +78,10 @@ def _verdict(partition: PartitionStatus) -> str:
     count = len(partition.replicas)
     current = f"{partition.current} of {count} replicas current, {quorum_of(count)} needed"
     if partition.healthy:
+        session = "" if partition.session_id is None else f" in store session {partition.session_id}"
         return (
-            f"partition {partition.partition_id} takes writes: server {partition.server} serves it "
-            f"in store session {partition.session_id}, {current}"
+            f"partition {partition.partition_id} takes writes: server {partition.server} serves it{session}, "
+            f"{current}"
         )
     if partition.unknown:
         return f"it is not known whether partition {partition.partition_id} takes writes: {partition.problem}"
