@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import NoReturn
@@ -30,6 +31,10 @@ from waltz_runtime.logs import report_end
 GC_THRESHOLDS = (50_000, 20, 100)
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_AFTER_SECONDS = 2.0
+"""Between the cancellation of a service that is late and the end of a process that is still there."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,16 +72,21 @@ def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     0 when main returned; its `exit_code`, else 1, and one line (`Error: …`, or an object where the log is
     JSON) for an error whose class has `user_error = True` (also inside an exception group); 70 and a logged
     stack trace for anything else. `main` has `shutdown_timeout_seconds` after the first signal, then it is
-    cancelled (exit code 70).
+    cancelled (exit code 70), and the process ends two seconds later, whatever its threads do.
     A second signal exits with 128 + its number.
     """
     _calm_garbage_collector()
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        try:
-            return runner.run(_supervise(main, shutdown_timeout_seconds))
-        finally:
-            _log_counters()
+    stop = asyncio.Event()
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            try:
+                return runner.run(_supervise(main, stop, shutdown_timeout_seconds))
+            finally:
+                _log_counters()
+    finally:
+        if stop.is_set():
+            _leave_at_the_next()  # the loop has taken its handlers back
 
 
 def _calm_garbage_collector() -> None:
@@ -96,9 +106,8 @@ def _raise_file_limit() -> None:
         log.debug("the limit of open files stays as it is", reason=str(error))
 
 
-async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
+async def _supervise(main: Main, stop: asyncio.Event, shutdown_timeout_seconds: float) -> int:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
     late = False
     task = asyncio.current_task()
 
@@ -110,14 +119,14 @@ async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
-            # not sys.exit: whatever hangs in the orderly way out must not hold this one up
-            os.write(2, f"second {number.name}: leaving at once\n".encode())
-            os._exit(128 + number)
+            _leave_at_once(number, None)
+        _leave_at_the_next()
         log.info("stopping", signal=number.name)
         stop.set()
         loop.call_later(shutdown_timeout_seconds, too_late)
+        _end_later(shutdown_timeout_seconds)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     try:
         await main(stop)
@@ -129,6 +138,38 @@ async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
     except BaseException as failure:
         return _report(failure)
     return ExitCode.OK
+
+
+def _leave_at_the_next() -> None:
+    """At the next signal, without the loop, which may be blocked or closed by then."""
+    for number in _SIGNALS:
+        signal.signal(number, _leave_at_once)
+
+
+def _leave_at_once(number: int, _frame: object) -> NoReturn:
+    """Not `sys.exit`: whatever hangs in the orderly way out must not hold this one up."""
+    os.write(2, f"second {signal.Signals(number).name}: leaving at once\n".encode())
+    os._exit(128 + number)
+
+
+def _end_later(timeout_seconds: float) -> None:
+    """End the process when it is still there some time after it was cancelled: a thread that does not come
+    back, as one whose disk hangs, is waited for by its pool, by the loop and by the interpreter."""
+
+    def end() -> None:
+        try:
+            log.error("did not stop in time, and a thread does not end", timeout_seconds=timeout_seconds)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(ExitCode.INTERNAL)
+
+    timer = threading.Timer(timeout_seconds + _AFTER_SECONDS, end)
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError as error:  # no thread is left
+        log.warning("the time to stop is bounded by the loop only", reason=str(error))
 
 
 def _report(failure: BaseException) -> int:

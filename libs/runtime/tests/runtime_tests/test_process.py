@@ -128,6 +128,51 @@ def test_shutdown_that_hangs_is_bounded() -> None:
     assert "did not stop in time" in err
 
 
+STUCK = {
+    "in a pool of its own": "    with ThreadPoolExecutor(1) as pool:\n        await loop.run_in_executor(pool, stuck)\n",
+    "in a pool that is left behind": "    await loop.run_in_executor(ThreadPoolExecutor(1), stuck)\n",
+    "in the pool of the loop": "    await asyncio.to_thread(stuck)\n",
+    "in a pool that is closed at once": (
+        "    with ThreadPoolExecutor(1) as pool:\n        pool.submit(stuck)\n        await stop.wait()\n"
+    ),
+}
+"""A thread that does not come back, as one whose disk hangs: nobody can end it but with the process."""
+
+
+def stuck(where: str, shutdown_timeout_seconds: float) -> subprocess.Popen[str]:
+    code = PROLOGUE + (
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "def stuck():\n    ready()\n    threading.Event().wait()\n"
+        "async def main(stop):\n    loop = asyncio.get_running_loop()\n"
+    )
+    end = f"sys.exit(run_service(main, shutdown_timeout_seconds={shutdown_timeout_seconds}))\n"
+    return start(code + STUCK[where] + "configure_logging()\n" + end)
+
+
+@pytest.mark.parametrize("where", STUCK)
+def test_a_stuck_thread_does_not_keep_the_process(where: str) -> None:
+    process = stuck(where, 0.05)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 70
+    assert "did not stop in time" in err
+
+
+@pytest.mark.parametrize("where", STUCK)
+def test_a_second_signal_ends_a_process_whose_thread_is_stuck(where: str) -> None:
+    process = stuck(where, 60.0)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    if process.stderr is None:
+        raise RuntimeError("no standard error")
+    assert "stopping" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 128 + signal.SIGTERM
+    assert "second SIGTERM: leaving at once" in err
+
+
 def test_user_error_is_one_line_and_exit_code_1() -> None:
     code = PROLOGUE + "async def main(stop):\n    raise Mistake('bad\\nkey in file.yaml')\n" + RUN
     assert finish(start(code)) == (1, "", "Error: bad key in file.yaml\n")
