@@ -99,6 +99,9 @@ async def test_what_keeps_it_from_listening_is_one_sentence(config: Path, pems: 
             await _start(config, settings)
     with pytest.raises(ToolError, match=r"cannot listen on nowhere\.invalid:0"):
         await _start(config, ConsoleSettings(new_token(), host="nowhere.invalid", port=0))
+    for host in ("metrics..example", "a" * 64 + ".example"):
+        with pytest.raises(ToolError, match=r"cannot listen on .*\.example:0: it is no host name"):
+            await _start(config, ConsoleSettings(new_token(), host=host, port=0))
     wrong = ConsoleSettings(new_token(), port=0, certificate=pems["key"], key=pems["key"])
     with pytest.raises(ToolError, match="cannot be used"):
         await _start(config, wrong)

@@ -96,6 +96,8 @@ def _bind(host: str, port: int) -> socket.socket:
         if failure.errno == errno.EADDRINUSE:
             raise ToolError(f"port {port} of {host} is already in use: pass another --port") from None
         raise ToolError(f"cannot listen on {host}:{port}: {failure.strerror or failure}") from None
+    except UnicodeError:  # a part of it is empty, or too long
+        raise ToolError(f"cannot listen on {host}:{port}: it is no host name") from None
 
 
 def _tls_context(settings: ConsoleSettings) -> ssl.SSLContext | None:
