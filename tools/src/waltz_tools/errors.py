@@ -30,6 +30,13 @@ class ReaderGoneError(ToolError):
         super().__init__("standard output was closed by its reader")
 
 
+class OutputError(ToolError):
+    """Standard output cannot be written: a full disk behind `> file`."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output cannot be written: {error.strerror or error}")
+
+
 class DegradedError(ToolError):
     """The command worked, and what it found is not healthy."""
 

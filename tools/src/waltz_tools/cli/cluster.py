@@ -140,7 +140,13 @@ def top(
             lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows)),
         )
         return
-    with Live(console=out_console(), auto_refresh=False) as screen:
+    console = out_console()
+    if not console.is_terminal or console.is_dumb_terminal:  # nothing there can be drawn over
+        run_admin(
+            config, lambda c: live(c, interval_seconds, count, lambda *seen: console.print(page(*seen)))
+        )
+        return
+    with Live(console=console, auto_refresh=False) as screen:
 
         def draw(listings: list[Listing], problems: list[str]) -> None:
             screen.update(page(listings, problems), refresh=True)

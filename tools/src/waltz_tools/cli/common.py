@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -28,7 +29,7 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint, can_be_host
 from waltz_runtime.counting import new_event_loop
 from waltz_runtime.visible import visible
-from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
+from waltz_tools.errors import OutputError, ReaderGoneError, ToolError, UsageError
 
 T = TypeVar("T")
 
@@ -277,7 +278,7 @@ def render_result(output: OutputFormat, *lines: str, **facts: object) -> None:
 
 
 def print_json(value: object) -> None:
-    """A JSON value on a line of standard output, at once. ReaderGoneError as `print_line`."""
+    """A JSON value on a line of standard output, at once. Errors as `print_line`."""
     _write_line(json.dumps(_plain(value), default=str))
 
 
@@ -293,27 +294,45 @@ def _plain(value: object) -> object:
 
 
 def print_line(line: str) -> None:
-    """One visible line for a person on standard output, at once. ReaderGoneError when the reader is gone
-    (`waltz tail | head`)."""
+    """One visible line for a person on standard output, at once. Errors of `writing_output`."""
     _write_line(visible(line))
 
 
 def _write_line(line: str) -> None:
-    try:
+    with writing_output():
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+@contextmanager
+def writing_output() -> Iterator[None]:
+    """Around what writes standard output: ReaderGoneError when the reader is gone (`waltz tail | head`),
+    OutputError for everything else that the system refuses."""
+    try:
+        yield
     except BrokenPipeError:
         raise ReaderGoneError from None
+    except OSError as error:
+        raise OutputError(error) from None
 
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
         raise ReaderGoneError from None
 
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Where the console writes what was printed.
+        with writing_output():
+            super().__exit__(exc_type, exc_value, traceback)
+
 
 def out_console() -> Console:
-    """Standard output; wide when it is not a terminal, so that nothing is cut. ReaderGoneError as
-    `print_line`."""
+    """Standard output; wide when it is not a terminal, so that nothing is cut. Errors as `print_line`."""
     return _Output(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
 
 

@@ -22,6 +22,7 @@ from waltz_tools.cli.common import (
     render_listings,
     render_result,
     run,
+    writing_output,
 )
 from waltz_tools.errors import DegradedError, ToolError
 from waltz_tools.extras import require
@@ -410,5 +411,6 @@ def render(
     if output is OutputFormat.JSON:
         print_json(objects)
     else:
-        sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=120))
-        sys.stdout.flush()
+        with writing_output():
+            sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=120))
+            sys.stdout.flush()

@@ -23,6 +23,7 @@ from waltz_tools.cli.common import (
     print_json,
     print_line,
     run,
+    writing_output,
 )
 from waltz_tools.cli.transactions import (
     Line,
@@ -33,7 +34,7 @@ from waltz_tools.cli.transactions import (
     plain_lines,
     show,
 )
-from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
+from waltz_tools.errors import OutputError, ReaderGoneError, ToolError, UsageError
 from waltz_tools.invocation import as_started
 
 PartitionOption = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition to append to.")]
@@ -155,7 +156,7 @@ def _show_committed(output: OutputFormat, partition: int, transaction: int) -> N
             print_json({"partition": partition, "transaction": transaction})
         else:
             print_line(f"{partition} {transaction}")
-    except (ReaderGoneError, OSError) as error:
+    except (ReaderGoneError, OutputError) as error:
         raise ToolError(
             f"{error}: ended after transaction {transaction} of partition {partition}, which is committed"
         ) from None
@@ -208,8 +209,9 @@ def get(
     except TimeoutError:
         raise ToolError(f"no answer within {deadline_seconds:g} s") from None
     if isinstance(found, bytes):
-        sys.stdout.buffer.write(found)
-        sys.stdout.buffer.flush()
+        with writing_output():
+            sys.stdout.buffer.write(found)
+            sys.stdout.buffer.flush()
     else:
         _print(output, found)
 
