@@ -11,8 +11,10 @@ import waltz_runtime.early_end  # noqa: F401 - before what takes a while to impo
 # isort: split
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from waltz_runtime import standard_streams
@@ -24,11 +26,32 @@ from waltz_tools.extras import explained
 PROGRAM = "waltz"
 COMPLETE_VARIABLE = "_WALTZ_COMPLETE"
 """What the completion that a shell has installed sets."""
+_NO_ARGUMENTS = "NoArgsIsHelpError"
+"""Of typer, which has no public name for it: its message is the whole help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run and leave the interpreter."""
-    leave(lambda: run(sys.argv[1:] if arguments is None else list(arguments)))
+
+    def work() -> int:
+        with _interrupts_end_the_process():
+            import waltz_tools.cli.app  # noqa: F401
+        return run(sys.argv[1:] if arguments is None else list(arguments))
+
+    leave(work)
+
+
+@contextmanager
+def _interrupts_end_the_process() -> Iterator[None]:
+    """Around imports: pydantic, while it builds a model, makes an error of its own of a KeyboardInterrupt.
+    Nothing is open yet, and nothing printed."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def kubectl_plugin() -> None:
@@ -93,12 +116,20 @@ def show(error: BaseException) -> int:
     culprit = _first(error)
     if isinstance(culprit, ModuleNotFoundError):
         culprit = explained(culprit)
+    if type(culprit).__name__ == _NO_ARGUMENTS:
+        sys.stderr.write(f"{_described(culprit)}\n\n")
     line = as_started(" ".join(_message(culprit).split()))
     sys.stderr.write(f"Error: {visible(line)}\n")
     code = getattr(culprit, "exit_code", None)
     if isinstance(code, int):
         return code
     return ExitCode.FAILED if _foreseen(culprit) else ExitCode.INTERNAL
+
+
+def _described(error: BaseException) -> str | None:
+    """What an error of the command line says; None for all others."""
+    described = getattr(error, "format_message", None)
+    return str(described()) if callable(described) else None
 
 
 def _first(error: BaseException) -> BaseException:
@@ -112,11 +143,11 @@ def _foreseen(error: BaseException) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    described = getattr(error, "format_message", None)
-    if callable(described):
-        text = str(described())
-        # An empty command line has no message: the help was printed.
-        return text or "a sub-command is missing; see --help"
+    if type(error).__name__ == _NO_ARGUMENTS:
+        return "a sub-command is missing"
+    described = _described(error)
+    if described is not None:
+        return described
     text = str(error)
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"

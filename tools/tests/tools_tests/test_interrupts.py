@@ -166,6 +166,33 @@ def test_what_takes_long_to_import_is_imported_where_ctrl_c_is_handled() -> None
     assert done.stdout == "\n"
 
 
+_SWALLOWED = """
+import os, signal, sys
+from waltz_tools.__main__ import main
+
+class Swallows:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                while True:
+                    pass
+            except KeyboardInterrupt:
+                raise ValueError("Error building a validator: KeyboardInterrupt") from None
+
+sys.meta_path.insert(0, Swallows())
+main(["--version"])
+"""
+
+
+def test_ctrl_c_while_a_library_is_imported_that_makes_an_error_of_it() -> None:
+    """As pydantic does while it builds a model."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SWALLOWED], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_no_command_catches_what_is_no_error() -> None:
     """In tools, admin and the demo a handler of BaseException raises again; nothing is bare, and nobody
     suppresses interrupts."""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from waltz_tools.__main__ import show
+from waltz_runtime.exit_code import ExitCode
+from waltz_tools.__main__ import run, show
 from waltz_tools.errors import ToolError
 from waltz_tools.invocation import as_started, waltz_command
 
@@ -97,3 +98,16 @@ def test_kubectl_finds_the_plugin() -> None:
         [kubectl, "waltz", "--version"], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout.startswith("waltz ")
+
+
+@pytest.mark.parametrize(("arguments", "command"), [([], "local"), (["zk"], "create")])
+def test_a_command_without_its_sub_command_prints_the_help_as_it_is(
+    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    *text, last = err.splitlines()
+    assert "Commands:" in text
+    assert any(line.startswith(f"  {command} ") for line in text)
+    assert last == "Error: a sub-command is missing"
