@@ -95,6 +95,8 @@ def test_every_sub_command_has_help() -> None:
         (["storage", "list", "--nonsense"], "No such option"),
         (["local", "up", "--storage-nodes", "0"], "Input should be greater than or equal to 1"),
         (["local", "up", "--partitions", "x"], "Invalid value for '--partitions'"),
+        (["local", "up", "--partitions", "1000001"], "Input should be less than or equal to 1000000"),
+        (["local", "up", "--servers", "99999999999"], "Input should be less than or equal to 1000"),
         (
             ["append", "-c", "CONFIG", "--lock", "account", "--data", "x"],
             "a lock is NAME:ID with a whole number",

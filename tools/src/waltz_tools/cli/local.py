@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from waltz_cluster.cluster_params import MAX_PARTITIONS
 from waltz_tools.cli.common import OutputFormat, OutputOption, print_json, print_line, run
 from waltz_tools.console.settings import ConsoleSettings, new_token
 from waltz_tools.errors import LocalClusterError, UsageError
@@ -24,6 +25,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 _WATCH_SECONDS = 0.5
 _MAX_RESTARTS = 5
+_MAX_PROCESSES = 1000
 _FORGET_SECONDS = 60.0
 """A role that ran for so long is sound again: its restarts before are forgotten."""
 
@@ -42,11 +44,13 @@ def up(
         ),
     ] = None,
     storage_nodes: Annotated[
-        int | None, typer.Option("--storage-nodes", min=1, help="3 for a new cluster.")
+        int | None, typer.Option("--storage-nodes", min=1, max=_MAX_PROCESSES, help="3 for a new cluster.")
     ] = None,
-    servers: Annotated[int | None, typer.Option("--servers", min=1, help="2 for a new cluster.")] = None,
+    servers: Annotated[
+        int | None, typer.Option("--servers", min=1, max=_MAX_PROCESSES, help="2 for a new cluster.")
+    ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="8 for a new cluster.")
+        int | None, typer.Option("--partitions", min=1, max=MAX_PARTITIONS, help="8 for a new cluster.")
     ] = None,
     tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="TLS on for a new cluster.")] = None,
     console: Annotated[
