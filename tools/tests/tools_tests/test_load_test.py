@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
 from waltz_client import LockId, TransactionTooLargeError, WaltzClient
+from waltz_runtime.exit_code import ExitCode
 from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
+from waltz_tools.__main__ import run
 from waltz_tools.cli.common import run_until
 from waltz_tools.errors import DegradedError, ToolError
 from waltz_tools.load_test import performance, validate
@@ -150,6 +153,31 @@ async def test_an_append_that_fails_ends_the_consumer_test(connect: Connect) -> 
     with pytest.raises(BaseExceptionGroup) as caught:
         await performance.consume(connect, 1001, 10, 1)
     assert caught.group_contains(TransactionTooLargeError, match="1000")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("client validate -tpc 1 -i 0 -nc 99999999999", "Input should be less than or equal to 10000"),
+        ("perf test-producers -s 1 -p 1 -i 0 -t 99999999999", "Input should be less than or equal to 10000"),
+        (
+            "perf test-producers -s 99999999999 -p 1 -i 0 -t 1",
+            "--txn-size 99999999999 is above client.maxTransactionBytes, 33554432",
+        ),
+        (
+            "perf test-consumers -s 33554433 -t 1",
+            "--txn-size 33554433 is above client.maxTransactionBytes, 33554432",
+        ),
+    ],
+)
+def test_more_than_a_process_can_hold_is_wrong_usage(
+    arguments: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the clients nor the payload are made before the command ends by its deadline."""
+    config = tmp_path / "client.yaml"
+    config.write_text("servers: ['127.0.0.1:1']\nclient.ssl.enabled: false\n")
+    assert run([*arguments.split(), "-c", str(config), "--timeout", "0.1"]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
 
 
 async def test_more_partitions_than_there_are_is_one_line(connect: Connect) -> None:

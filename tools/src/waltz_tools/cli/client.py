@@ -21,6 +21,7 @@ from waltz_tools.cli.reports import list_clients
 from waltz_tools.errors import DegradedError
 from waltz_tools.load_test import validate as load_test
 from waltz_tools.load_test.chain import ChainCheck
+from waltz_tools.load_test.validate import MAX_CLIENTS
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,7 +57,12 @@ def validate(
     num_clients: Annotated[
         int,
         typer.Option(
-            "--num-clients", "-nc", min=1, help="Clients that append at the same time.", show_default=False
+            "--num-clients",
+            "-nc",
+            min=1,
+            max=MAX_CLIENTS,
+            help="Clients that append at the same time.",
+            show_default=False,
         ),
     ],
     interval: IntervalOption,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,9 @@ from waltz_client import WaltzClient
 from waltz_client.settings import ClientSettings
 from waltz_tools.cli.common import ConfigOption, OutputFormat, OutputOption, render_result, run_until
 from waltz_tools.cli.progress import progress
+from waltz_tools.errors import UsageError
 from waltz_tools.load_test import performance
+from waltz_tools.load_test.validate import MAX_CLIENTS
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -44,7 +47,7 @@ def producers(
         typer.Option("--txn-per-thread", "-p", min=0, help="Transactions per client.", show_default=False),
     ],
     num_thread: Annotated[
-        int, typer.Option("--num-thread", "-t", min=1, help="Clients.", show_default=False)
+        int, typer.Option("--num-thread", "-t", min=1, max=MAX_CLIENTS, help="Clients.", show_default=False)
     ],
     interval: Annotated[
         int,
@@ -66,7 +69,7 @@ def producers(
 ) -> None:
     """Measure how fast clients can append. One unmeasured transaction per client and partition comes
     first."""
-    settings = ClientSettings.load(config)
+    settings = _settings(config, txn_size)
     test = performance.ProducerTest(
         txn_size,
         txn_per_thread,
@@ -93,12 +96,23 @@ def consumers(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Measure how fast one client reads back, with data, what is written first."""
+    settings = _settings(config, txn_size)
     with progress("reading back", num_txn) as advance:
         work = performance.consume(
-            lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions, advance
+            lambda: WaltzClient.connect(settings), txn_size, num_txn, num_active_partitions, advance
         )
         done = run_until(work, timeout_seconds, "the test")
     _show(output, done.facts())
+
+
+def _settings(config: Path, size_bytes: int) -> ClientSettings:
+    """Those of the clients; UsageError for a payload that they would never send."""
+    settings = ClientSettings.load(config)
+    if size_bytes > settings.max_transaction_bytes:
+        raise UsageError(
+            f"--txn-size {size_bytes} is above client.maxTransactionBytes, {settings.max_transaction_bytes}"
+        )
+    return settings
 
 
 def _show(output: OutputFormat, facts: dict[str, object]) -> None:

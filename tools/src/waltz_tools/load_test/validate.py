@@ -16,6 +16,8 @@ from waltz_tools.errors import DegradedError, ToolError
 from waltz_tools.load_test.chain import ChainCheck, Link, run_lock
 
 Connect = Callable[[], WaltzClient]
+MAX_CLIENTS = 10_000
+"""Of one command: all are in one process."""
 Report = Callable[[int], object]
 """Called with how many transactions are done."""
 
