@@ -7,6 +7,7 @@ module and `client` do.
 import os
 from pathlib import Path
 
+import yaml
 from kubernetes.aio import config as loaders
 from kubernetes.aio.client import Configuration
 
@@ -14,6 +15,8 @@ from waltz_operator.kube.errors import KubeConfigError
 
 IN_CLUSTER_VARIABLE = "KUBERNETES_SERVICE_HOST"
 _MAX_CONNECTIONS = 16
+_WRONG_SHAPE = (TypeError, AttributeError, KeyError, IndexError)
+"""What the package raises about a file that is YAML and no kubeconfig, as an empty one."""
 
 
 async def load(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
@@ -24,11 +27,11 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> Con
     """
     configuration = Configuration()
     configuration.connection_pool_maxsize = _MAX_CONNECTIONS
+    path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     try:
         if kubeconfig is None and IN_CLUSTER_VARIABLE in os.environ:
             loaders.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             return configuration
-        path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
         if not any(os.path.isfile(one) for one in path.split(os.pathsep)):  # noqa: ASYNC240
             raise KubeConfigError(
                 f"no kubeconfig at {path}, and this is not a pod of a cluster: give --kubeconfig"
@@ -40,4 +43,9 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> Con
         raise KubeConfigError(f"the Kubernetes configuration cannot be used: {error}") from None
     except (OSError, ValueError) as error:
         raise KubeConfigError(f"the Kubernetes configuration cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise KubeConfigError(f"the Kubernetes configuration is not valid YAML: {why}") from None
+    except _WRONG_SHAPE:
+        raise KubeConfigError(f"the Kubernetes configuration at {path} is no kubeconfig") from None
     return configuration
