@@ -104,13 +104,21 @@ def test_init_adds_what_is_missing_and_keeps_what_is_there(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _contents(made)
+    capsys.readouterr()
     assert run(["tls", "init", str(made), *NAMES, "--storage", "s2"]) == ExitCode.OK
+    assert "\nmade: s2\n" in capsys.readouterr().out
     after = _contents(made)
     assert {name: after[name] for name in before} == before
     assert _handshake(made / "s2", made / "h1", "s2")
     assert run(["tls", "init", str(made), "--server", "h1=other"]) == ExitCode.FAILED
     assert "move the folder" in capsys.readouterr().err
     assert _contents(made) == after
+
+
+def test_init_names_the_authority_that_it_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for said in ("the authority", "nothing, all of it is there"):
+        assert run(["tls", "init", str(tmp_path / "tls")]) == ExitCode.OK
+        assert f"\nmade: {said}\n" in capsys.readouterr().out
 
 
 def test_init_takes_no_other_name_for_an_authority_that_is_there(

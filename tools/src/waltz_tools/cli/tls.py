@@ -74,7 +74,8 @@ def init(
     if twice is not None:
         raise UsageError(f"{twice} is named twice: each name is a folder of its own")
     folder = _folder(directory)
-    made = folder.init(cluster, wanted, days)
+    known = folder.exists
+    made = [*([] if known else ["the authority"]), *folder.init(cluster, wanted, days)]
     _show(folder.show(), output)
     if made:
         _say_if_shorter(folder, days)
