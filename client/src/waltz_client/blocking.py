@@ -185,6 +185,7 @@ class BlockingWaltzClient:
         client = self._client
         self._thread.refuse_failed()
         if client is None:
+            self._thread.refuse_new("with BlockingWaltzClient.connect(...) as client")
             raise self._thread.closed_error()
         return client
 

@@ -203,3 +203,16 @@ def test_a_call_that_meets_the_end_of_the_loop_does_not_hang(fakes: FakeThread) 
     thread.join(5)
     assert not thread.is_alive()
     assert isinstance(errors[0], ClientClosedError)
+
+
+def test_before_it_is_entered_a_call_says_what_is_missing() -> None:
+    """It was not closed: that would send people after whoever closes it."""
+    client = BlockingWaltzClient.connect({"servers": ["127.0.0.1:1"], "client.ssl.enabled": False})
+    for call in (
+        lambda: client.append(partition=0, data=b"x"),
+        lambda: client.num_partitions,
+        lambda: next(iter(client.feed(0))),
+    ):
+        with pytest.raises(UsageError, match=r"enter the client first: with BlockingWaltzClient"):
+            call()
+    assert client.close()

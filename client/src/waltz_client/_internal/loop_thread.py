@@ -141,6 +141,11 @@ class LoopThread:
         if self._thread is not None:
             raise UsageError("a client is entered once; connect again for another one")
 
+    def refuse_new(self, how: str) -> None:
+        """UsageError before it was started; `how` it is."""
+        if self._thread is None:
+            raise UsageError(f"enter the client first: {how}")
+
     def start(self) -> None:
         """Once. A caller that is interrupted here ends it with `end`."""
         self.check_new()
