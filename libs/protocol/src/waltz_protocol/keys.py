@@ -8,10 +8,18 @@ import hashlib
 
 
 def key_hash(key: str | bytes) -> int:
-    """The first 8 bytes of the SHA-256 of the key (a text in UTF-8) as a big-endian number, 0 to 2**64 -
-    1."""
+    """The first 8 bytes of the SHA-256 of the key (a text in UTF-8) as a big-endian number, 0 to 2**64 - 1.
+
+    TypeError for what is neither text nor bytes.
+    """
     data = key.encode() if isinstance(key, str) else key
-    return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
+    try:
+        digest = hashlib.sha256(data).digest()
+    except TypeError:
+        raise TypeError(
+            f"a key is text or bytes, not {type(key).__name__}: a number is one as its text, str(number)"
+        ) from None
+    return int.from_bytes(digest[:8], "big")
 
 
 def partition_for(key: str | bytes, num_partitions: int) -> int:

@@ -1,5 +1,7 @@
 """The numbers of keys: they are in logs and in every program that shares one, so they never change."""
 
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,3 +34,18 @@ def test_no_partition_is_an_error() -> None:
 def test_ids_are_signed_and_partitions_exist(name: str, key: str, partitions: int) -> None:
     assert -(2**63) <= LockId.of(name, key).id < 2**63
     assert 0 <= partition_for(key, partitions) < partitions
+
+
+@pytest.mark.parametrize("key", [42, None, 1.5, ["a"], ("a", 1)])
+def test_what_is_no_text_is_named(key: Any) -> None:
+    said = f"a key is text or bytes, not {type(key).__name__}: "
+    with pytest.raises(TypeError, match=said):
+        partition_for(key, 4)
+    with pytest.raises(TypeError, match=said):
+        LockId.of("account", key)
+
+
+def test_bytes_are_a_key_in_each_of_their_types() -> None:
+    assert key_hash(b"alice") == key_hash("alice")
+    for other in (bytearray(b"alice"), memoryview(b"alice")):
+        assert key_hash(cast("bytes", other)) == key_hash("alice")
