@@ -77,16 +77,11 @@ def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """
     _calm_garbage_collector()
     _raise_file_limit()
-    stop = asyncio.Event()
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            try:
-                return runner.run(_supervise(main, stop, shutdown_timeout_seconds))
-            finally:
-                _log_counters()
-    finally:
-        if stop.is_set():
-            _leave_at_the_next()  # the loop has taken its handlers back
+    with _BoundedEnd() as end, asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            return runner.run(_supervise(main, end, shutdown_timeout_seconds))
+        finally:
+            _log_counters()
 
 
 def _calm_garbage_collector() -> None:
@@ -106,8 +101,9 @@ def _raise_file_limit() -> None:
         log.debug("the limit of open files stays as it is", reason=str(error))
 
 
-async def _supervise(main: Main, stop: asyncio.Event, shutdown_timeout_seconds: float) -> int:
+async def _supervise(main: Main, end: _BoundedEnd, shutdown_timeout_seconds: float) -> int:
     loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     late = False
     task = asyncio.current_task()
 
@@ -124,7 +120,7 @@ async def _supervise(main: Main, stop: asyncio.Event, shutdown_timeout_seconds: 
         log.info("stopping", signal=number.name)
         stop.set()
         loop.call_later(shutdown_timeout_seconds, too_late)
-        _end_later(shutdown_timeout_seconds)
+        end.begin(shutdown_timeout_seconds)
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
@@ -152,24 +148,45 @@ def _leave_at_once(number: int, _frame: object) -> NoReturn:
     os._exit(128 + number)
 
 
-def _end_later(timeout_seconds: float) -> None:
-    """End the process when it is still there some time after it was cancelled: a thread that does not come
-    back, as one whose disk hangs, is waited for by its pool, by the loop and by the interpreter."""
+class _BoundedEnd:
+    """Ends the process when it is still there some time after its service was cancelled: a thread that does
+    not come back, as one whose disk hangs, is waited for by its pool, by the loop and by the interpreter."""
 
-    def end() -> None:
+    def __init__(self) -> None:
+        self._threads_before = set(threading.enumerate())
+        self._timer: threading.Timer | None = None
+        self._timeout_seconds = 0.0
+
+    def __enter__(self) -> _BoundedEnd:
+        return self
+
+    def begin(self, timeout_seconds: float) -> None:
+        """The service is to stop, and is cancelled after this time."""
+        self._timeout_seconds = timeout_seconds
+        self._timer = threading.Timer(timeout_seconds + _AFTER_SECONDS, self._end)
+        self._timer.daemon = True
         try:
-            log.error("did not stop in time, and a thread does not end", timeout_seconds=timeout_seconds)
+            self._timer.start()
+        except RuntimeError as error:  # no thread is left
+            log.warning("the time to stop is bounded by the loop only", reason=str(error))
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is None:
+            return
+        if any(not one.daemon for one in set(threading.enumerate()) - self._threads_before):
+            _leave_at_the_next()  # the interpreter waits for them, and the loop has taken its handlers back
+        else:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        try:
+            log.error(
+                "did not stop in time, and a thread does not end", timeout_seconds=self._timeout_seconds
+            )
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
             os._exit(ExitCode.INTERNAL)
-
-    timer = threading.Timer(timeout_seconds + _AFTER_SECONDS, end)
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError as error:  # no thread is left
-        log.warning("the time to stop is bounded by the loop only", reason=str(error))
 
 
 def _report(failure: BaseException) -> int:

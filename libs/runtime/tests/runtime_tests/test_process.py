@@ -173,6 +173,20 @@ def test_a_second_signal_ends_a_process_whose_thread_is_stuck(where: str) -> Non
     assert "second SIGTERM: leaving at once" in err
 
 
+def test_a_program_that_continues_after_its_service_is_left_alone() -> None:
+    code = PROLOGUE + (
+        "import threading\nfrom waltz_runtime import process\nprocess._AFTER_SECONDS = 0.05\n"
+        "async def main(stop):\n    ready()\n    await stop.wait()\n"
+        "code = run_service(main, shutdown_timeout_seconds=0.05)\n"
+        "threading.Event().wait(1.0)\nprint('continued', code, flush=True)\n"
+    )
+    process = start(code)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    code_of_process, out, _ = finish(process)
+    assert (code_of_process, out.splitlines()[-1]) == (0, "continued 0")
+
+
 def test_user_error_is_one_line_and_exit_code_1() -> None:
     code = PROLOGUE + "async def main(stop):\n    raise Mistake('bad\\nkey in file.yaml')\n" + RUN
     assert finish(start(code)) == (1, "", "Error: bad key in file.yaml\n")
