@@ -89,7 +89,7 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/operator.md", r"helm .*|kubectl .*install\.yaml",
      "operator/tests/operator_tests/apiserver/test_install.py::test_the_lines_of_the_page"),
     ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
-    ("docs/operator.md", r"kubectl .*overlays/namespaced",
+    ("docs/operator.md", r"kubectl (create namespace waltz|.*overlays/namespaced)",
      "tests/e2e/scenarios/uninstall.py::namespaced"),
     ("docs/operator.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator-first-write.md", r"kubectl .*", "tests/e2e/scenarios/first_write.py::follow_the_page"),

@@ -9,7 +9,7 @@ from tests.e2e.scenarios.start import install_operator, tagged
 from tests.e2e.world import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
 ONLY = "waltz"
-"""The namespace of manifests/overlays/namespaced."""
+"""The namespace that the operator of manifests/overlays/namespaced works in; it is not one of its objects."""
 
 
 def uninstall(world: World) -> None:
@@ -31,6 +31,7 @@ def uninstall(world: World) -> None:
 def namespaced(world: World) -> None:
     """With rights in one namespace it makes a cluster there, takes it away again, and leaves other namespaces
     alone."""
+    world.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ONLY}})
     install_operator(world, "overlays/namespaced")
     here = world.kubectl.in_namespace(ONLY)
     specification = world.specification()

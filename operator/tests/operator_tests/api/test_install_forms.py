@@ -65,6 +65,19 @@ def test_names_come_before_what_is_in_them() -> None:
     assert kinds.index("Namespace") < min(kinds.index(kind) for kind in ("ServiceAccount", "Deployment"))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_taking_a_form_away_takes_no_namespace_that_clusters_are_in(form: str) -> None:
+    """`kubectl delete -k` deletes the namespaces of a form with all that is in them: volumes that were kept,
+    and the Secrets without which ZooKeeper cannot be read."""
+    made = kustomized(MANIFESTS / form)
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    worked_in = {arguments[at + 1] for at, one in enumerate(arguments) if one == "--namespace"}
+    namespaces = {one["metadata"]["name"] for one in made if one["kind"] == "Namespace"}
+    assert namespaces == {"waltz-system"}
+    assert not namespaces & worked_in
+
+
 # -- the chart ---------------------------------------------------------------------------------------------
 
 
