@@ -92,18 +92,19 @@ class AllowedPeers(Model):
 
     server: PeerNames | None = Field(
         default=None,
-        description="To the port for clients; the operator too, when it or cert-manager issues certificates. Default: everyone "
-        "whose certificate the authority has signed.",
+        description="To the port for clients, besides the servers, which watch each other, and the operator, which always may "
+        "when the operator or cert-manager issues certificates; with mode Secret name both. Default: everyone whose certificate "
+        "the authority has signed.",
     )
     storage: PeerNames | None = Field(
         default=None,
         description="To the storage port, besides the servers and the operator, which always may when the operator or cert-manager "
-        "issues certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
+        "issues certificates; with mode Secret name both. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
     )
     admin: PeerNames | None = Field(
         default=None,
         description="To the admin port of storage nodes, besides the operator, which always may when it or cert-manager issues "
-        "certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
+        "certificates; with mode Secret name it. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
     )
 
 

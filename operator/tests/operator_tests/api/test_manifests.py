@@ -122,6 +122,22 @@ def test_the_example_of_an_adoption_starts_nothing_and_encrypts() -> None:
     assert spec.tls.mode.value == "Secret"
 
 
+def test_examples_with_certificates_of_ones_own_let_servers_reach_each_other() -> None:
+    """Whoever connects to storage ports is a server or the operator. Both connect to servers too, and with
+    mode Secret nobody adds their names: servers that refuse each other neither notice a crash nor hand locks
+    over."""
+    seen = 0
+    for path in EXAMPLES:
+        for document in documents(path):
+            if document["kind"] != "WaltzCluster":
+                continue
+            tls = parse_cluster(with_namespace(document)).spec.tls
+            if tls.mode.value == "Secret" and tls.allowed_peers.server is not None:
+                seen += 1
+                assert set(tls.allowed_peers.storage or ()) <= set(tls.allowed_peers.server), path.name
+    assert seen
+
+
 # -- rights --------------------------------------------------------------------------------------------------
 
 
