@@ -45,8 +45,9 @@ from waltz_operator.resources.login import login_annotations
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
 
-CLOSE_SECONDS = 60
-"""How long a node may take to sync and close everything."""
+CLOSE_SECONDS = 75
+"""How long a node may take to sync and close everything: longer than the time after which it ends itself,
+with a line in its log (62 s, `waltz_runtime.process`)."""
 PORTS = (("storage", STORAGE_PORT), ("admin", STORAGE_ADMIN_PORT), ("http", STORAGE_HTTP_PORT))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from dataclasses import replace
@@ -39,6 +40,7 @@ from waltz_operator.resources import (
 )
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
+from waltz_runtime.process import run_service
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -317,6 +319,13 @@ def test_servers_are_replaced_one_at_a_time() -> None:
     main = on_host["template"]["spec"]["containers"][0]
     assert main["ports"][0]["hostPort"] == 31180
     assert main["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
+
+
+def test_a_storage_node_that_hangs_ends_itself_and_says_so() -> None:
+    """Its last line is lost where Kubernetes kills it first."""
+    limit = inspect.signature(run_service).parameters["shutdown_timeout_seconds"].default
+    spec = objects(cluster())["StatefulSet", "ledger-storage-1-0"]["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] >= limit + 10
 
 
 def test_monitors_by_setting() -> None:
