@@ -7,6 +7,8 @@ configuration=$1
 directory=$(sed -n 's/^dataDir=//p' "$configuration")
 number=${HOSTNAME##*-}
 case $number in '' | *[!0-9]*) number=0 ;; esac
+# A number with a zero in front would be an octal one, which 08 is not.
+while [ "${number#0}" != "$number" ] && [ "$number" != 0 ]; do number=${number#0}; done
 printf '%d\n' "$((number + 1))" >"$directory/myid"
 exec java "-Xmx${ZOOKEEPER_HEAP_MB:-256}m" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError \
     -Djava.security.properties=/opt/zookeeper/java.security -Dlog4j2.configurationFile=/opt/zookeeper/log4j2.properties -Dzookeeper.admin.enableServer=false \

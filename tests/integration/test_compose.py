@@ -99,6 +99,26 @@ def test_ports_differ_and_are_those_of_the_page() -> None:
     assert table == {*ports, 2181}
 
 
+@pytest.mark.parametrize(
+    ("host", "number"),
+    [("ledger-zookeeper-2", "3"), ("node-08", "9"), ("node-00", "1"), ("m1", "1"), ("a-8.example.com", "1")],
+)
+def test_zookeeper_starts_whatever_the_machine_is_called(tmp_path: Path, host: str, number: str) -> None:
+    """On the network of the machine the name of the container is that of the machine."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    (tmp_path / "zoo.cfg").write_text(f"dataDir={tmp_path}\n")
+    environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "HOSTNAME": host}
+    done = subprocess.run(
+        ["sh", str(ROOT / "manifests" / "zookeeper" / "start.sh"), str(tmp_path / "zoo.cfg")],
+        env=environment, check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "myid").read_text() == f"{number}\n"
+
+
 # -- the cluster ---------------------------------------------------------------------------------------------
 
 
