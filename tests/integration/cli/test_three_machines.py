@@ -227,6 +227,16 @@ def test_the_cluster_starts_and_takes_the_first_client(machines: Machines) -> No
     assert "h2" in status or MACHINES["m2"] in status
 
 
+def test_who_reaches_zookeeper_without_credentials_reads_and_changes_nothing(machines: Machines) -> None:
+    lines = machines.here(FILES["tools.yaml"]).splitlines()
+    kept = [line for line in lines if not line.startswith(("zookeeper.auth", "zookeeper.acl"))]
+    assert len(kept) == len(lines) - 2
+    (machines.own / "stranger.yaml").write_text("\n".join(kept))
+    for command in ("list", "add-storage-node -s m1:7100 -a 7101 -g 1", "delete -n demo --force --yes"):
+        with pytest.raises(AssertionError, match="ZooKeeper does not permit it"):
+            machines._shell(f"waltz zk {command} -c stranger.yaml")
+
+
 def test_the_servers_watch_each_other(machines: Machines) -> None:
     """They have to be among the names that their own port admits."""
     until = time.monotonic() + 30.0
