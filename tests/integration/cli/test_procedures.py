@@ -100,7 +100,10 @@ def test_disks(stage: Stage, load: Load) -> None:
 def test_a_restored_directory(stage: Stage, load: Load) -> None:
     stage.back_up("s1")
     assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
+    newer = stage.data("s1") / "0" / "0000000000000999999.seg"  # a segment that was begun after the copy
+    newer.write_bytes(bytes(1))
     stage.follow(block("restored"))
+    assert not newer.exists()
 
 
 def test_a_copy_past_the_servers(stage: Stage, load: Load) -> None:
