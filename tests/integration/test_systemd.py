@@ -2,6 +2,7 @@
 programs."""
 
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,23 @@ def test_systemd_waits_for_the_orderly_end_and_starts_again_what_failed(unit: st
     assert float(settings["TimeoutStopSec"]) > limit
     assert (settings["Restart"], settings["StartLimitIntervalSec"]) == ("on-failure", "0")
     assert settings["RestartPreventExitStatus"] == str(int(ExitCode.USAGE))
+
+
+def test_a_storage_node_may_write_where_the_pages_put_its_files() -> None:
+    """Everything else is read-only for it: a journal on a device of its own too, unless the unit names it."""
+    settings = _settings("waltz-storage@.service")
+    writable = [path.removeprefix("-") for path in settings["ReadWritePaths"].split()]
+    mounts = settings["RequiresMountsFor"].split()
+    pages = [(ROOT / "docs" / name).read_text() for name in ("three-machines.md", "operations.md")]
+    said = {
+        path
+        for page in pages
+        for path in re.findall(r"storage\.(?:journal\.)?directory: (/[a-z/]+)/s1\b", page)
+    }
+    assert said == {"/data", "/journal"}
+    for path in said:
+        assert f"{path}/%i" in writable
+        assert f"{path}/%i" in mounts
 
 
 @pytest.mark.parametrize(("unit", "name"), UNITS.items())
