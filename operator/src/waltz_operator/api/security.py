@@ -138,7 +138,8 @@ class Tls(Model):
     client_authentication: ClientAuthentication = Field(
         default=ClientAuthentication.REQUIRED,
         description="Whether clients of the servers must show a certificate that the authority has signed. Storage nodes always "
-        "ask for one.",
+        "ask for one. With None servers do not watch each other, and hand over no locks: a crash is noticed when the session in "
+        "ZooKeeper ends.",
     )
     allowed_peers: AllowedPeers = Field(
         default_factory=AllowedPeers, description="Whose certificates may connect to which port."

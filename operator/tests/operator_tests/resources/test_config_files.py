@@ -11,6 +11,9 @@ import yaml
 from operator_tests.resources.clusters import VARIANTS, cluster, objects
 from waltz_cluster.config.files import load_file
 from waltz_operator.api.journal import JournalMode, NodeJournal
+from waltz_operator.api.security import Tls
+from waltz_protocol.aio.tls import client_context
+from waltz_protocol.errors import TlsSettingsError
 from waltz_server.settings import ServerSettings
 from waltz_storage.settings import StorageSettings
 
@@ -59,6 +62,16 @@ def test_the_clusters_own_certificates_may_always_connect(tmp_path: Path) -> Non
     # with certificates of one's own nobody but their owner knows their names
     storage, server = files("own certificates", tmp_path)
     assert (storage.allowed_peers, storage.admin_allowed_peers, server.allowed_peers) == (None, None, None)
+
+
+def test_servers_that_ask_clients_for_no_certificate_cannot_watch_each_other(tmp_path: Path) -> None:
+    """A server verifies another one by the trust store of its own port, and that is what asks clients for a
+    certificate: so a crash is noticed later, and the field has to say it."""
+    _, server = files("open to clients", tmp_path)
+    with pytest.raises(TlsSettingsError, match="trustStore"):
+        client_context(server.client_facing_tls())
+    description = Tls.model_fields["client_authentication"].description
+    assert "watch each other" in str(description)
 
 
 def test_addresses_that_clients_are_told(tmp_path: Path) -> None:
