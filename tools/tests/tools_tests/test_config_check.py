@@ -149,6 +149,27 @@ def test_files_that_it_names_are_opened_unless_they_are_on_another_machine(
     assert _check(capsys, path, "--keys-only")["errors"] == []
 
 
+@pytest.mark.parametrize("options", [(), ("--keys-only",)])
+@pytest.mark.parametrize(
+    ("acl", "auth", "reason"),
+    [
+        ("creator", None, "zookeeper.acl = creator needs zookeeper.auth or zookeeper.auth.file"),
+        ("creator", "", "zookeeper.acl = creator needs zookeeper.auth or zookeeper.auth.file"),
+        ("creatr", "a:b", "zookeeper.acl: 'creatr' is not open, creator"),
+        ("creator", "a:b", None),
+    ],
+)
+def test_permissions_with_which_nothing_connects(
+    acl: str, auth: str | None, reason: str | None, options: tuple[str, ...],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = _file(
+        tmp_path, **_server(**{"zookeeper.acl": acl, **({} if auth is None else {"zookeeper.auth": auth})})
+    )
+    found = _check(capsys, path, *options, code=ExitCode.DEGRADED if reason else ExitCode.OK)
+    assert [error.startswith(str(reason)) for error in found["errors"]] == ([True] if reason else [])
+
+
 def test_the_role_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _file(tmp_path, **_storage(tmp_path))
     (error,) = _check(capsys, path, "--role", "server", code=ExitCode.DEGRADED)["errors"]

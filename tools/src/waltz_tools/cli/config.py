@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from waltz_client.settings import ClientSettings
+from waltz_cluster.acl import parse_acl
 from waltz_cluster.config.files import load_file
 from waltz_cluster.config.settings import Checked, CliSettings, ZooKeeperSettings, role_of, tls_keys
 from waltz_cluster.errors import ConfigError
@@ -56,10 +57,12 @@ _SHOWN = {
 
 
 class Step(NamedTuple):
-    """Loads or makes one thing of what a process needs at its start, out of the values of these keys."""
+    """Loads or makes one thing of what a process needs at its start, out of the values of these keys.
+    `opens`: it opens what they name, which may be on another machine."""
 
     keys: tuple[str, ...]
     run: Callable[[], object]
+    opens: bool = True
 
 
 @app.command("check")
@@ -124,8 +127,8 @@ def _problems(role: Role, flat: Mapping[str, object], source: str, keys_only: bo
         yield from (line.replace(f"{source} is", "it is", 1) for line in error.problems)
         return
     yield from (line.removeprefix(f"{source}: ") for line in checked.problems)
-    for step in () if keys_only else steps:
-        if checked.wrong.isdisjoint(step.keys):
+    for step in steps:
+        if checked.wrong.isdisjoint(step.keys) and not (keys_only and step.opens):
             try:
                 step.run()
             except (ConfigError, TlsSettingsError, ToolError) as error:
@@ -155,7 +158,16 @@ def _load(
 def _zookeeper(settings: ZooKeeperSettings) -> list[Step]:
     keys = ("zookeeper.auth", "zookeeper.auth.file", "zookeeper.auth.scheme")
     tls = settings.zookeeper_tls()
-    return [Step(keys, settings.credentials), *([] if tls is None else _tls(tls))]
+
+    def permissions() -> None:
+        has_credentials = bool(settings.zookeeper_auth or settings.zookeeper_auth_file)
+        parse_acl(settings.zookeeper_acl, has_credentials=has_credentials)
+
+    return [
+        Step(keys, settings.credentials),
+        Step((*keys, "zookeeper.acl"), permissions, opens=False),
+        *([] if tls is None else _tls(tls)),
+    ]
 
 
 def _tls(settings: TlsSettings, *, listens: bool = False, also: tuple[str, ...] = ()) -> list[Step]:
