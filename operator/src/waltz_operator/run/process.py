@@ -1,14 +1,15 @@
 """The running operator, put together: client, Lease, sessions, observer, planner, applier, workers, watcher,
 HTTP port.
 
-Order of life: HTTP port; Lease (waits while another operator holds it); watches and workers. When the Lease
-is lost, or kopf ends, the process ends: what comes after it starts from nothing. SIGTERM: workers end where
-they wait, watches close, the Lease is given up.
+Order of life: HTTP port; the image of its own pod; Lease (waits while another operator holds it); watches and
+workers. When the Lease is lost, or kopf ends, the process ends: what comes after it starts from nothing.
+SIGTERM: workers end where they wait, watches close, the Lease is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -51,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 FAILED = "ReconcileFailed"
 OWN_CONTAINER = "operator"
+IMAGE_RETRY_SECONDS = 2.0
 SILENT_SECONDS = 120.0
 """So long may the thread of the watches not run before the process counts as stuck."""
 
@@ -76,6 +78,7 @@ class OperatorParts:
         ensembles: Ensembles | None = None,
         check: Callable[[], None] | None = None,
         wall_clock: Callable[[], float] = time.time,
+        metrics: OperatorMetrics | None = None,
     ) -> None:
         """`check`: may be written now? Default: the Lease must be held. `wall_clock`: seconds since the
         epoch."""
@@ -84,7 +87,7 @@ class OperatorParts:
         self._wall_clock = wall_clock
         self.ensembles = ensembles or Ensembles()
         self.tls_files = TlsFiles()
-        self.metrics = OperatorMetrics()
+        self.metrics = metrics or OperatorMetrics()
         self.lease = OperatorLease(
             kube,
             settings.lease_namespace,
@@ -204,33 +207,46 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
     """Run until `stop`. KubeConfigError, HttpBindError, LeaseLostError: one line for a person."""
     configuration = await config.load(settings.kubeconfig)
     kube = KubeClient(configuration)
-    if not settings.operator_image:
-        settings = replace(settings, operator_image=await own_image(kube, settings.lease_namespace))
-    parts = OperatorParts(kube, settings)
-    process = _Process(parts, configuration)
-    health = HealthServer(parts.metrics, process.alive, process.ready)
+    metrics = OperatorMetrics()
+    process: _Process | None = None
+    health = HealthServer(
+        metrics, lambda: process.alive() if process else "", lambda: process.ready() if process else ""
+    )
     try:
         await health.start(settings.http_host, settings.http_port)
-        await process.run(stop)
+        if not settings.operator_image:
+            settings = replace(settings, operator_image=await own_image(kube, settings.lease_namespace, stop))
+        parts = OperatorParts(kube, settings, metrics=metrics)
+        process = _Process(parts, configuration)
+        try:
+            await process.run(stop)
+        finally:
+            await parts.close()
     finally:
         await health.close()
-        await parts.close()
         await kube.close()
 
 
-async def own_image(kube: Kube, namespace: str) -> str:
-    """Image of this process's own pod, for the Jobs that it starts; empty outside of a pod."""
+async def own_image(kube: Kube, namespace: str, stop: asyncio.Event) -> str:
+    """Image of this process's own pod, for the Jobs that it starts; empty outside of a pod, where it may not
+    be read, and when `stop` is set. It is read once, so what may heal is tried again."""
     name = os.environ.get("POD_NAME")
-    if not name:
-        return ""
-    try:
-        pod = await kube.get(kinds.POD, namespace, name)
-    except KubeError as error:
-        _log.warning("the operator's own pod cannot be read, so copy jobs have no image: %s", error)
-        return ""
-    containers = pod["spec"]["containers"]
-    own = next((one for one in containers if one["name"] == OWN_CONTAINER), containers[0])
-    return str(own["image"])
+    while name and not stop.is_set():
+        try:
+            pod = await kube.get(kinds.POD, namespace, name)
+        except KubeError as error:
+            if not error.retriable:
+                _log.warning("the operator's own pod cannot be read, so copy jobs have no image: %s", error)
+                return ""
+            _log.warning("the operator's own pod cannot be read yet: %s", error)
+        else:
+            containers = pod["spec"]["containers"]
+            own = next((one for one in containers if one["name"] == OWN_CONTAINER), containers[0])
+            return str(own["image"])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IMAGE_RETRY_SECONDS):
+                await stop.wait()
+    return ""
 
 
 class _Process:
