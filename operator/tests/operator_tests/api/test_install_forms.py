@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -263,3 +264,17 @@ def test_the_test_of_the_release_asks_the_operator_and_the_server(program: str) 
     (check,) = pod["spec"]["containers"]
     assert check["args"] == ["http://waltz-operator.ops.svc:8080/healthz"]
     compile(check["command"][-1], "check.py", "exec")
+
+
+def test_the_test_of_the_release_asks_no_service_that_is_not_there(program: str) -> None:
+    done = render_chart(program, {"service": {"create": False}}, namespace="ops")
+    found = keyed(documents(done.stdout))
+    assert ("Service", "ops", "waltz-operator") not in found
+    (check,) = found["Pod", "ops", "waltz-operator-test"]["spec"]["containers"]
+    assert check["args"] == [""]
+    ended = subprocess.run(
+        [sys.executable, "-c", check["command"][-1], "", "http://127.0.0.1:1", "/no"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "no Service" in ended.stdout
+    assert "/no/token" in ended.stderr, "it continues with the API server"
