@@ -214,9 +214,9 @@ class NetworkPolicy(Model):
     )
     egress: Egress = Field(
         default=Egress.OPEN,
-        description="What storage nodes, servers and the managed ZooKeeper may connect to: Open = everything; Closed = DNS, and "
-        "those parts of the cluster that each one needs, of servers with an external listener of address HostIP its hostPort "
-        "at any address. A NetworkPolicy of your own adds to it, for a sidecar.",
+        description="What storage nodes, servers, the console and the managed ZooKeeper may connect to: Open = everything; "
+        "Closed = DNS, and those parts of the cluster that each one needs, of servers with an external listener of address "
+        "HostIP its hostPort at any address. A NetworkPolicy of your own adds to it, for a sidecar. Copy jobs may connect to everything.",
     )
     metrics: tuple[ClientPeer, ...] | None = Field(
         default=None,

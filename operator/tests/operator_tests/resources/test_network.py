@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from operator_tests.resources.clusters import VARIANTS, Spec, cluster, merged, objects
+from waltz_operator.api.security import NetworkPolicy
 from waltz_operator.api.topology import server_peer
 
 
@@ -105,3 +106,18 @@ def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
     ]  # fmt: skip
     for found in objects(cluster()).values():
         assert found["kind"] != "NetworkPolicy" or found["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_whoever_is_kept_from_connecting_elsewhere_is_named() -> None:
+    """Copy jobs, which hold the operator's certificate, are in no policy: the field has to say so."""
+    closed: Spec = {"networkPolicy": {"egress": "Closed"}}
+    found = objects(cluster(merged(VARIANTS["console"], closed)))
+    kept = {
+        found[key]["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for key in found
+        if key[0] == "NetworkPolicy"
+    }
+    assert kept == {"storage", "server", "console", "zookeeper"}
+    description = str(NetworkPolicy.model_fields["egress"].description)
+    assert description.startswith("What storage nodes, servers, the console and the managed ZooKeeper may")
+    assert "Copy jobs may connect to everything" in description
