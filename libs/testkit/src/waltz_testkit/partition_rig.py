@@ -15,6 +15,7 @@ from waltz_runtime.metrics import Gauge, MetricsRegistry
 from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.owned_partition import Partition, PartitionSettings
+from waltz_server.partition.queue_room import WaitingBytes
 from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import StoreListener
@@ -58,6 +59,7 @@ class PartitionRig:
         max_in_flight_records: int = 65_536,
         turns: Turns | None = None,
         compressed: CompressedBlocks | None = None,
+        waiting: WaitingBytes | None = None,
     ) -> None:
         self.metrics = MetricsRegistry(lambda: 0.0)
         self._records = [wire_record(n, data=record_data) for n in range(records)]
@@ -66,6 +68,7 @@ class PartitionRig:
         self._max_in_flight_bytes = max_in_flight_bytes
         self._max_in_flight_records = max_in_flight_records
         self._turns = turns
+        self._waiting = waiting
         self._stores: list[GatedStore] = []
         self.caches = SharedCaches(
             FeedCache(feed_cache_bytes),
@@ -103,6 +106,7 @@ class PartitionRig:
             caches=self.caches,
             metrics=self.metrics,
             turns=self._turns,
+            waiting=self._waiting,
         )
         await self._tasks.__aenter__()
         self.task = self._tasks.create_task(self.partition.run())

@@ -125,6 +125,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.receiveBytes": Key(Kind.INTEGER, 1048576),
         "server.ssl.allowedPeers": Key(Kind.TEXT),
         "server.appendQueueBytes": Key(Kind.INTEGER, 1),
+        "server.appendQueueTotalBytes": Key(Kind.INTEGER, 1),
         "server.appendQueueCount": Key(Kind.INTEGER, 1),
         "server.maxLocksPerAppend": Key(Kind.INTEGER, 1),
         "server.peerWatch.enabled": Key(Kind.BOOLEAN),

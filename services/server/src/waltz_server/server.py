@@ -57,6 +57,7 @@ from waltz_server.partition.compressed_blocks import CompressedBlocks
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP, cpu_rates
 from waltz_server.partition.owned_partition import Partition
+from waltz_server.partition.queue_room import WaitingBytes
 from waltz_server.partition.shared_caches import SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.peers.detector import PeerDetector
@@ -112,6 +113,7 @@ class WaltzServer:
         self._partition_settings = settings.partition_settings()
         self._turns = Turns()
         self._stages = AppendStages(self.metrics, GROUP)
+        self._waiting = WaitingBytes(settings.append_queue_total_bytes)
         self._registry: PartitionRegistry | None = None
         self._registration: ServerRegistration | None = None
         self._others: set[Endpoint] = set()
@@ -275,6 +277,7 @@ class WaltzServer:
             metrics=self.metrics,
             turns=self._turns,
             stages=self._stages,
+            waiting=self._waiting,
         )
 
     def _replicas_changed(self) -> None:

@@ -25,7 +25,7 @@ from waltz_protocol.frames.compressed_blocks import BlockCompressor
 from waltz_protocol.messages.client import BlockFeedRequest
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.owned_partition import PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queue_room import AppendBounds
 from waltz_server.store.api import StoreSettings
 
 MIB = 1024 * 1024
@@ -85,6 +85,9 @@ class ServerSettings(ZooKeeperSettings):
     append_queue_bytes: int = Field(default=32 * MIB, alias="server.appendQueueBytes", ge=1)
     """Bytes of appends one partition keeps waiting; what does not fit is dropped (the client retries it)."""
     append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
+    append_queue_total_bytes: int = Field(default=256 * MIB, alias="server.appendQueueTotalBytes", ge=1)
+    """Bytes of appends that all partitions of a server keep waiting together; beyond it each one keeps a
+    128th of `server.appendQueueBytes`."""
     max_locks: int = Field(default=MAX_LOCKS, alias="server.maxLocksPerAppend", ge=1)
     """Locks of one append, all kinds together; one with more is dropped, and the log names its sender."""
     peer_watch: bool = Field(default=True, alias="server.peerWatch.enabled")

@@ -7,7 +7,7 @@ import pytest
 from waltz_protocol.messages.client import FeedData, FlushResponse, LockFailure, MountResponse, MountState
 from waltz_protocol.types import ReqId
 from waltz_server.partition.owned_partition import PartitionError, PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queue_room import AppendBounds
 from waltz_server.store.api import AppendEntry, StoreState
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
@@ -265,7 +265,7 @@ async def test_the_bound_on_records_in_flight_holds_nothing_up_for_good() -> Non
         await rig.turns()
         rig.store.commit_next()
         assert rig.logged() == sent
-        assert rig.partition._appends.queued == 0
+        assert rig.partition._appends.room.count == 0
 
 
 async def test_safety_d5_marks_of_a_lost_session_stay_until_settled() -> None:

@@ -23,7 +23,8 @@ from waltz_server.connection import APPENDS_PER_STEP, ClientConnection
 from waltz_server.partition import append_outcomes, append_waits
 from waltz_server.partition.append_outcomes import MAX_COPIES
 from waltz_server.partition.owned_partition import PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds, QueuedAppend
+from waltz_server.partition.queue_room import AppendBounds
+from waltz_server.partition.queued_append import QueuedAppend
 from waltz_server.store.api import ReadFailedError
 from waltz_server.store.record_run import RecordRun
 from waltz_testkit.client_peers import FakeClient, make_append

@@ -26,7 +26,7 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId, data_checksum
 from waltz_server import connection as connection_module
 from waltz_server.partition.owned_partition import PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queue_room import AppendBounds
 from waltz_testkit.client_peers import RawPeer
 from waltz_testkit.loopback_server import LoopbackServer
 from waltz_testkit.partition_rig import wire_record
@@ -236,7 +236,7 @@ async def test_safety_d7_appends_to_a_recovering_partition_do_not_pause_the_conn
         for n in range(150):
             peer.append(ReqId(1, 2, 3, 100 + n))
         async with asyncio.timeout(5):
-            while recovering._appends.queued < 100:
+            while recovering._appends.room.count < 100:
                 await asyncio.sleep(0.001)
         for n in range(5):
             peer.append(ReqId(1, 2, 4, 5))

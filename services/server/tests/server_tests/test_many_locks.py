@@ -25,7 +25,7 @@ from waltz_server.partition import queued_append
 from waltz_server.partition.append import APPEND_UNITS, LOCK_UNITS
 from waltz_server.partition.contention import MAX_LOOKED_UP
 from waltz_server.partition.owned_partition import PartitionSettings
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queue_room import AppendBounds
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig, wire_record
@@ -210,7 +210,7 @@ async def test_locks_count_as_bytes_of_the_queue() -> None:
         rig.partition.mount(client, rig.req_id(client).pack(), GENERATION, -1)
         for _ in range(20):
             rig.append(client, write=some_locks(1000), hwm=-1)
-        assert rig.partition._appends.queued == 2
+        assert rig.partition._appends.room.count == 2
         assert rig.count("append-dropped-queue-full") == 18
 
 

@@ -26,6 +26,7 @@ ROLE_KEYS: Mapping[str, frozenset[str]] = {
             "server.ssl.allowedPeers",
             "server.appendQueueBytes",
             "server.appendQueueCount",
+            "server.appendQueueTotalBytes",
             "server.maxLocksPerAppend",
             "server.peerWatch.enabled",
             "server.peerTimeout",

@@ -58,9 +58,9 @@ from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker, MarkerSink
+from waltz_server.partition.queue_room import QueueRoom
 from waltz_server.partition.queued_append import (
     Again,
-    AppendBounds,
     QueuedAppend,
     back_in_the_queue,
     item_of,
@@ -83,8 +83,8 @@ _STORE_OPEN = StoreState.OPEN  # a look-up by name takes as long as a call
 class AppendQueue:
     """Queue and lock table of one partition.
 
-    `queued`: appends in the queue or in lines; `handed`: to the store so far; `resolved_prefix`: of these,
-    all up to the first whose outcome is not known.
+    `room`: counts the appends in the queue and in lines; `handed`: to the store so far; `resolved_prefix`:
+    of these, all up to the first whose outcome is not known.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AppendQueue:
         mark: ReadableMark,
         generation: int,
         lock_table_size: int,
-        bounds: AppendBounds,
+        room: QueueRoom,
         metrics: PartitionMetrics,
         markers: MarkerSink,
         loop: Callbacks,
@@ -118,7 +118,7 @@ class AppendQueue:
         self._lock_turns = LockTurns(self._lines, loop, self.schedule)
         self.forget = self._lock_turns.forget  # a connection that has gone
         self._arrivals = 0
-        self._bounds = bounds
+        self.room = room
         self._metrics = metrics
         self._markers = markers
         self._loop = loop
@@ -130,7 +130,6 @@ class AppendQueue:
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
-        self.queued = self._queued_bytes = 0
         self._waits = AppendWaits(self._queue, store, outcomes, loop, self._take_off)
         self._in_flight: deque[QueuedAppend] = deque()
         contention.follow(self._lines, self._in_flight)
@@ -145,9 +144,7 @@ class AppendQueue:
         size = size_of(append)
         if repeated is not None and self._outcomes.joins(mount.client, append):
             return
-        if self.queued >= self._bounds.max_count or (
-            self._queued_bytes + size > self._bounds.max_bytes and self.queued > 0
-        ):
+        if not self.room.take(size):
             self._metrics.append_dropped_full.inc()
             refuse(mount.client, append.req_id, Verdict.OVERLOADED, OVERLOADED_WAIT_MS)
             return
@@ -160,8 +157,6 @@ class AppendQueue:
             self._waits.begin()
         if self._outcomes.index is not None:
             self._outcomes.begins(item)
-        self.queued += 1
-        self._queued_bytes += size
         self._metrics.arrived(size)
 
     def add_marker(self, marker: Marker) -> None:
@@ -267,8 +262,7 @@ class AppendQueue:
         return done
 
     def _take_off(self, item: QueuedAppend) -> None:
-        self.queued -= 1
-        self._queued_bytes -= item.size_bytes
+        self.room.take_off(item.size_bytes)
 
     def _comes_up(self, marker: Marker, waiter: Waiter[QueuedAppend | Marker] | None) -> bool:
         """Whether nothing of the marker's client is before it; else it joins the line."""
@@ -395,8 +389,7 @@ class AppendQueue:
     def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)
         item.check = None
-        self.queued += 1
-        self._queued_bytes += item.size_bytes
+        self.room.put_back(item.size_bytes)
         return item
 
     def _unmark(self, item: QueuedAppend) -> None:
@@ -496,4 +489,4 @@ class AppendQueue:
         self._waits.close()
         self._outcomes.closed((*self._queue, *self._lines.dissolve()), self._in_flight)
         self._queue.clear()
-        self.queued = self._queued_bytes = 0
+        self.room.close()

@@ -46,7 +46,7 @@ from waltz_server.partition.mark_waiters import MarkWaiters
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.queued_append import AppendBounds
+from waltz_server.partition.queue_room import AppendBounds, QueueRoom, WaitingBytes
 from waltz_server.partition.repeats import RepeatSearch
 from waltz_server.partition.settlement import Settlement
 from waltz_server.partition.shared_caches import SharedCaches
@@ -100,8 +100,9 @@ class Partition:
         metrics: MetricsRegistry,
         turns: Turns | None = None,
         stages: AppendStages | None = None,
+        waiting: WaitingBytes | None = None,
     ) -> None:
-        """`turns` and `stages`: the server's, which its partitions, and its connections, share."""
+        """`turns`, `stages`, `waiting`: the server's, which its partitions share."""
         loop = Callbacks(self._unforeseen)
         self.partition_id = partition_id
         self.fault: str | None = None
@@ -140,7 +141,7 @@ class Partition:
             mark=self._mark,
             generation=generation,
             lock_table_size=settings.lock_table_size,
-            bounds=settings.append_bounds,
+            room=QueueRoom(settings.append_bounds, waiting or WaitingBytes()),
             metrics=self._metrics,
             markers=self._pending_answers,
             loop=loop,
@@ -167,7 +168,7 @@ class Partition:
     def _publish_gauges(self) -> None:
         gauge = self._metrics.gauge
         gauge("pending-append", lambda: self._appends.handed - self._appends.resolved_prefix)
-        gauge("append-queue-size", lambda: self._appends.queued)
+        gauge("append-queue-size", lambda: self._appends.room.count)
         gauge("is-closed", lambda: self._closed)
         gauge("generation", lambda: self.generation)
         gauge("high-water-mark", lambda: self._mark.txid)
@@ -208,7 +209,7 @@ class Partition:
     @property
     def undecided(self) -> int:
         """Appends queued or in flight."""
-        return self._appends.queued + self._appends.handed - self._appends.resolved_prefix
+        return self._appends.room.count + self._appends.handed - self._appends.resolved_prefix
 
     @property
     def response_latency(self) -> Timer:

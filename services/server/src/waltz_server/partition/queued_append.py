@@ -23,14 +23,6 @@ _LOCK_BYTES = 40
 """Of memory: a reference and an integer."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendBounds:
-    """Bounds of the queue of one partition."""
-
-    max_count: int = 20_000
-    max_bytes: int = 32 * 1024 * 1024
-
-
 class Found(NamedTuple):
     """What the search for an append that is sent again ended with. `transaction_id` is -1 when the append is
     certainly not in the log, unless there is a `refusal`, with the number that goes with it."""
