@@ -40,6 +40,19 @@ def test_a_changed_bit_excuses_the_marks_but_not_the_records_while_the_power_sta
     assert found(shorter, damaged=(0,), dark=True) == []
 
 
+def test_of_lost_files_a_copy_without_a_session_keeps_its_fence_only() -> None:
+    """One that was reset and is being filled: it does not vote, and its directory may vanish unnoticed."""
+
+    def after(session_id: int, fence: int, lost: tuple[int, ...]) -> list[str]:
+        old, new = Durable(10, session_id, 7, 4), Durable(-1, session_id, -1, fence)
+        return [one.invariant for one in kept("storage-1", {0: old}, {0: new}, (), dark=False, lost=lost)]
+
+    assert after(-1, 4, (0,)) == []
+    assert after(-1, 3, (0,)) == ["node_kept"]
+    assert after(-1, 4, (1,)) == ["node_kept", "node_kept"]
+    assert after(3, 4, (0,)) == ["node_kept", "node_kept"]
+
+
 def test_a_failed_sync_excuses_only_what_was_damaged_as_well() -> None:
     shorter = {0: OLD[0]._replace(max_txid=9)}
     assert found(shorter, failed=(0,)) == ["node_kept"]

@@ -43,7 +43,9 @@ class NodeMemory:
         self.name = name
         self._marks = marks
         self.damaged: Callable[[], list[int]] = list
-        """Partitions whose files were damaged behind its back."""
+        """Partitions in whose files bits were changed behind its back."""
+        self.lost: Callable[[], list[int]] = list
+        """Partitions of which files are gone."""
         self.report = report
         self._known: dict[int, Durable] = {}
         self._failed: frozenset[int] = frozenset()
@@ -93,6 +95,7 @@ class NodeMemory:
             self.damaged(),
             dark=dark or self.blind,
             failed=self._failed,
+            lost=self.lost(),
         ):
             self.report(violation.invariant, violation.text)
 

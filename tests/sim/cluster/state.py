@@ -67,6 +67,10 @@ class ClusterState:
         """Those of them in whose files bits were changed."""
         return [p for p in self.rotten_partitions(name) if self.rotten[name, p] != LOST_FILES]
 
+    def lost_partitions(self, name: str) -> list[int]:
+        """Those of them of which files are gone."""
+        return [p for p in self.rotten_partitions(name) if self.rotten[name, p] == LOST_FILES]
+
     def forget_rot(self, name: str) -> None:
         """All files of the node are others now."""
         for key in [key for key in self.rotten if key[0] == name]:

@@ -226,6 +226,7 @@ class World:
         )
         for name, node in self.storage.items():
             node.memory.damaged = partial(self.state.changed_partitions, name)
+            node.memory.lost = partial(self.state.lost_partitions, name)
         self.repairs = Repairs(self)
         for workload in self._workloads:
             for name, main in workload.processes(self.access):

@@ -133,6 +133,7 @@ def _spare(world: World, fault: Fault, number: int) -> StorageRole:
     memory = NodeMemory(name, world.violation, world.marks)
     role = StorageRole(world.loop, name, world.unexpected, world.shape, some.cluster_key, disk, memory)
     memory.damaged = partial(world.state.changed_partitions, name)
+    memory.lost = partial(world.state.lost_partitions, name)
     role.heal_disk()
     world.storage[name] = role
     role.start()
