@@ -278,7 +278,7 @@ STORE_BUGS = (
     _bug(
         "leftover_at_the_mark_failed",
         "A4",
-        "settlement.py",
+        "leftovers.py",
         "if entry.transaction_id <= resolved]",
         "if entry.transaction_id < resolved]",
         "A leftover append that is the last record of the log is reported as failed.",
@@ -286,7 +286,7 @@ STORE_BUGS = (
     _bug(
         "settlement_goes_on_behind_a_difference",
         "A4",
-        "settlement.py",
+        "leftovers.py",
         "        if matching < len(found):\n            break\n",
         "        committed += len(found) - matching\n",
         "Leftovers behind one that somebody else's record replaced are reported as committed.",

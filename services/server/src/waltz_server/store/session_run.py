@@ -23,6 +23,7 @@ from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import RecordHeader
 from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.idle_check import another_copy
+from waltz_server.store.leftovers import count_committed
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.postponed import NEVER, Postponed
 from waltz_server.store.recovery import Recovery
@@ -31,7 +32,6 @@ from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery, tail_of
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext, SessionEnded
-from waltz_server.store.settlement import count_committed
 from waltz_server.store.waiting import Signal, wait_for
 
 log = structlog.get_logger(__name__)
