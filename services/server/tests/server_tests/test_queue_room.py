@@ -42,7 +42,7 @@ def test_a_closed_partition_keeps_nothing_of_the_room_of_others() -> None:
     assert room.take(500)
     room.close()
     assert (waiting.size_bytes, room.count) == (0, 0)
-    room.put_back(700)  # what was under way when it was closed
+    room.add(700)  # what was under way when it was closed
     room.take_off(700)
     assert waiting.size_bytes == 0
 

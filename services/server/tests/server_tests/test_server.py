@@ -154,6 +154,24 @@ async def test_a_server_that_waits_for_zookeeper_at_its_start_leaves_at_once(
     await session.close()
 
 
+async def test_the_partitions_of_a_server_share_the_room_of_appends_that_wait(cluster: Cluster) -> None:
+    """`server.appendQueueTotalBytes`: one each would be no bound of the server."""
+    server = WaltzServer(
+        settings(None, appendQueueTotalBytes=2000, appendQueueBytes=1280),
+        zookeeper=cluster.zookeeper.session(),
+        make_backend=lambda zookeeper, params: FakeBackend(cluster.nodes),
+        rng=random.Random(1),
+    )
+    server._backend = FakeBackend(cluster.nodes)
+    rooms = [server._make_partition(number, 1)._appends.room for number in range(3)]
+    assert rooms[0].take(1200)
+    assert rooms[1].take(700)
+    assert rooms[2].take(500)  # one always
+    assert not rooms[1].take(100)
+    rooms[0].take_off(1200)
+    assert rooms[1].take(100)
+
+
 async def test_clients_may_stop_reading_for_long(cluster: Cluster) -> None:
     """`peer_watch` tells them from those that vanished; its own tests show how."""
     async with cluster.server() as (server, _, _):

@@ -389,7 +389,7 @@ class AppendQueue:
     def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)
         item.check = None
-        self.room.put_back(item.size_bytes)
+        self.room.add(item.size_bytes)
         return item
 
     def _unmark(self, item: QueuedAppend) -> None:

@@ -49,11 +49,11 @@ class QueueRoom:
             or (after > self._share_bytes and waiting.size_bytes + size_bytes > waiting.max_bytes)
         ):
             return False
-        self.put_back(size_bytes)
+        self.add(size_bytes)
         return True
 
-    def put_back(self, size_bytes: int) -> None:
-        """One that had been taken off waits again; there is always room."""
+    def add(self, size_bytes: int) -> None:
+        """One more waits, whether there is room or not: one that had been taken off, and comes back."""
         self.count += 1
         self._bytes += size_bytes
         self._waiting.size_bytes += size_bytes
