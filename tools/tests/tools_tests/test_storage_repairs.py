@@ -118,12 +118,8 @@ def test_a_reset_that_did_not_end_is_shown(
     assert run(["storage", "restore-reset", str(lost), "--yes"]) == ExitCode.OK
 
 
-def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
-    tmp_path: Path,
-    zookeeper: MemoryZooKeeper,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Sessions of another cluster say nothing about those that were given out here."""
+def own_cluster(zookeeper: MemoryZooKeeper, directory: Path) -> tuple[UUID, Path]:  # noqa: F811
+    """A cluster whose partition 0 is in session 2: its key, and the configuration file of a command."""
 
     async def created() -> UUID:
         session = zookeeper.session()
@@ -131,9 +127,19 @@ def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
         await StoreMetadata(session, "/own").create_partition(0, PartitionMetadata(1, 2, {}))
         return made.params.cluster_key
 
-    key = asyncio.run(created())
-    config = tmp_path / "own.yaml"
+    config = directory / "own.yaml"
     config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /own\nssl.enabled: false\n")
+    return asyncio.run(created()), config
+
+
+def test_safety_b4_a_fence_is_lowered_by_the_word_of_its_own_cluster_only(
+    tmp_path: Path,
+    zookeeper: MemoryZooKeeper,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Sessions of another cluster say nothing about those that were given out here."""
+
+    key, config = own_cluster(zookeeper, tmp_path)
     for own in (True, False):
         directory, held = tmp_path / f"node-{own}", key if own else OTHER_KEY
         directory.mkdir()
@@ -157,15 +163,7 @@ def test_the_fence_of_a_killed_node_is_lowered_with_its_journal_elsewhere(
     zookeeper: MemoryZooKeeper,  # noqa: F811
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def created() -> UUID:
-        session = zookeeper.session()
-        made = await seeding.create(session, "/own", "lab", 2)
-        await StoreMetadata(session, "/own").create_partition(0, PartitionMetadata(1, 2, {}))
-        return made.params.cluster_key
-
-    key = asyncio.run(created())
-    config = tmp_path / "own.yaml"
-    config.write_text("zookeeper.connectString: nowhere:1\ncluster.root: /own\nssl.enabled: false\n")
+    key, config = own_cluster(zookeeper, tmp_path)
     running, directory, journal = tmp_path / "running", tmp_path / "node", tmp_path / "fast"
     running.mkdir()
     manager = StorageManager.open(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from admin_tests.at_once import AtOnce
 from admin_tests.test_observer import NEW, PLAIN, World, running
 from waltz_admin import observed_node
 from waltz_admin.observed_node import ObservedNode
@@ -38,20 +39,17 @@ async def test_an_observation_asks_for_many_records_at_the_same_time(
 ) -> None:
     """One after the other, those of a thousand partitions at a node 10 ms away take longer than an
     observation is given, and the next one begins anew: nothing would ever be seen."""
-    asked = most = 0
+    asked = AtOnce()
 
     async def shows(*_: object) -> bool:
-        nonlocal asked, most
-        asked += 1
-        most = max(most, asked)
-        await asyncio.sleep(0)
-        asked -= 1
+        with asked.one():
+            await asyncio.sleep(0)
         return True
 
     monkeypatch.setattr(observed_node, "shows_record", shows)
     _, answer = await kept.observe([0, 1], SECONDS)
     assert sorted(answer.copies) == [0, 1]
-    assert most == 2
+    assert asked.most == 2
 
 
 async def test_what_takes_longer_is_asked_with_the_next_observation(

@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from admin_tests.at_once import AtOnce
 from admin_tests.fake_processes import FakeNode, FakeServer
 from admin_tests.test_processes import ROOT, SESSION, records, register
 from waltz_admin import assignments, nodes, observed_node, seeding
@@ -255,14 +256,11 @@ async def test_an_inspection_over_a_kept_connection_asks_for_many_records_at_the
     new: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after the other, those of a node with thousands of partitions take longer than it is given."""
-    asked = most = 0
+    asked = AtOnce()
 
     async def shows(*_: object) -> bool:
-        nonlocal asked, most
-        asked += 1
-        most = max(most, asked)
-        await asyncio.sleep(0)
-        asked -= 1
+        with asked.one():
+            await asyncio.sleep(0)
         return True
 
     monkeypatch.setattr(observed_node, "shows_record", shows)
@@ -270,7 +268,7 @@ async def test_an_inspection_over_a_kept_connection_asks_for_many_records_at_the
     kept = ObservedNode(node.admin, StoreParams(node.key, 2), PLAIN, lambda: new.now)
     try:
         assert (await kept.inspect()).holds_mark == {0, 1}
-        assert most == 2
+        assert asked.most == 2
     finally:
         kept.close()
 

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from admin_tests.at_once import AtOnce
 from admin_tests.test_observer import NEW, PLAIN, running
 from admin_tests.test_processes import ROOT
 from waltz_admin import verify
@@ -17,22 +18,18 @@ from waltz_protocol.aio.storage_connection import StorageAdminConnection
 
 
 async def test_a_node_is_asked_for_many_copies_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = most = 0
+    asked = AtOnce()
 
     async def counted(connection: StorageAdminConnection, number: int, available: bool) -> ReplicaAnswer:
-        nonlocal asked, most
-        asked += 1
-        most = max(most, asked)
-        answer = await ask_copy(connection, number, available)
-        asked -= 1
-        return answer
+        with asked.one():
+            return await ask_copy(connection, number, available)
 
     async with running(reports=NEW) as world:
         view = await read_view(world.writer, ROOT)
         one_by_one = await verify.gather(view, PLAIN, 2.0, (0,)), await verify.gather(view, PLAIN, 2.0, (1,))
         monkeypatch.setattr(verify, "ask_copy", counted)
         answers = await verify.gather(view, PLAIN, 2.0, (0, 1))
-    assert most == 2 * len(view.nodes.partitions)
+    assert asked.most == 2 * len(view.nodes.partitions)
     for node in view.nodes.partitions:
         for number in (0, 1):
             assert answers.nodes[node].copy(number) == one_by_one[number].nodes[node].copy(number)
